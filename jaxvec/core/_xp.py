@@ -1,0 +1,124 @@
+"""NumPy or JAX? The only page that asks; and what both lack: row masks, observation trees, dtypes.
+
+An observation is an array, or a dict or tuple of observations. Its tree is walked by plain recursion:
+`jax.tree` costs 11 microseconds a call, which a host loop would pay several times a step.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxvec.typing import Array, Obs
+
+Namespace = Any
+"""The module `numpy` or `jax.numpy`."""
+
+
+def is_numpy(x: Array) -> bool:
+    """Tells whether `x` is computed by NumPy: an array or scalar of its own, or a Python number."""
+    return isinstance(x, np.ndarray | np.generic | int | float)
+
+
+def namespace(x: Array) -> Namespace:
+    """Returns the module whose functions compute on `x`: `numpy`, or `jax.numpy` (tracers too)."""
+    return np if is_numpy(x) else sys.modules["jax"].numpy
+
+
+def backend_namespace(backend: str) -> Namespace:
+    """Returns the module that makes the arrays of a `VecSpec.backend`."""
+    if backend == "numpy":
+        return np
+    import jax.numpy as jnp
+
+    return jnp
+
+
+def map_obs(function: Callable[..., Any], obs: Obs, *rest: Any) -> Any:
+    """Applies `function` to every array of an observation, and to what stands there in `rest`.
+
+    Args:
+      function: takes one array, and one value from each tree of `rest`.
+      obs: the observation that gives the structure.
+      rest: trees with that structure at the least.
+
+    Returns:
+      A tree of the same structure. Dicts become plain dicts, in the order of `obs`.
+    """
+    if isinstance(obs, dict):
+        return {key: map_obs(function, obs[key], *(tree[key] for tree in rest)) for key in obs}
+    if isinstance(obs, tuple):
+        return tuple(map_obs(function, *branches) for branches in zip(obs, *rest, strict=True))
+    return function(obs, *rest)
+
+
+def obs_leaves(obs: Obs, path: str = "") -> Iterator[tuple[str, Array]]:
+    """Yields every array of an observation with its path, such as `["camera"][0]`."""
+    if isinstance(obs, dict):
+        for key, branch in obs.items():
+            yield from obs_leaves(branch, f"{path}[{key!r}]")
+    elif isinstance(obs, tuple):
+        for index, branch in enumerate(obs):
+            yield from obs_leaves(branch, f"{path}[{index}]")
+    else:
+        yield path, obs
+
+
+def expand_mask(mask: Array, like: Array) -> Array:
+    """Reshapes a mask `[N]` to `[N, 1, ...]`, as many axes as `like` has."""
+    return mask.reshape(mask.shape + (1,) * (like.ndim - 1))
+
+
+def where_rows(mask: Array, chosen: Array, other: Array) -> Array:
+    """Takes the rows of `chosen` where `mask` holds, else those of `other`.
+
+    A `where`, never a product with `1 - mask`: what is not chosen may be infinite or NaN.
+
+    Args:
+      mask: bool `[N]`.
+      chosen: `[N, ...]`, or anything that broadcasts to `other`.
+      other: `[N, ...]`; its dtype is kept.
+    """
+    xp = namespace(other)
+    return xp.where(expand_mask(mask, other), xp.asarray(chosen, dtype=other.dtype), other)
+
+
+def take_rows(x: Array, rows: Array | None) -> Array:
+    """Takes the rows that a sparse `final_obs` holds; all of them where it is dense (`rows` None)."""
+    return x if rows is None else x[rows]
+
+
+def all_rows(mask: Array) -> bool:
+    """Tells whether a host mask holds everywhere. For a traced mask nobody can know: False."""
+    return isinstance(mask, np.ndarray) and bool(mask.all())
+
+
+def no_rows(mask: Array) -> bool:
+    """Tells whether a host mask holds nowhere. For a traced mask nobody can know: False."""
+    return isinstance(mask, np.ndarray) and not mask.any()
+
+
+def moment_dtype(backend: str) -> np.dtype[Any]:
+    """Returns the dtype that statistics are kept in: float64, where JAX has it switched on too."""
+    if backend == "numpy":
+        return np.dtype(np.float64)
+    import jax
+
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def is_integer_or_bool(dtype: Any) -> bool:
+    """Tells whether a dtype's numbers are whole: they must be cast before they are subtracted."""
+    return np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_)
+
+
+def check_one_of(where: str, name: str, value: object, options: Sequence[object]) -> None:
+    """Refuses an option that does not exist.
+
+    Raises:
+      ValueError: if `value` is none of `options`.
+    """
+    if not any(value is option or value == option for option in options):
+        listed = ", ".join(map(repr, options))
+        raise ValueError(f"{where}: {name}={value!r} is not an option; choose one of {listed}.")
