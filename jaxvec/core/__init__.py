@@ -1,0 +1,1 @@
+"""Pure functions over columns, for NumPy and JAX alike: the layers and the kernels under them."""

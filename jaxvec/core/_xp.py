@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from jaxvec.typing import Array, Obs
 
@@ -122,3 +123,26 @@ def check_one_of(where: str, name: str, value: object, options: Sequence[object]
     if not any(value is option or value == option for option in options):
         listed = ", ".join(map(repr, options))
         raise ValueError(f"{where}: {name}={value!r} is not an option; choose one of {listed}.")
+
+
+def space_tree(space: Any) -> Any:
+    """Returns a space as the tree that its observations form; the leaves are the plain spaces."""
+    if isinstance(space, spaces.Dict):
+        return {key: space_tree(each) for key, each in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(space_tree(each) for each in space.spaces)
+    return space
+
+
+def tree_space(tree: Any) -> Any:
+    """Returns the space of a tree of plain spaces: the inverse of `space_tree`."""
+    if isinstance(tree, dict):
+        return spaces.Dict({key: tree_space(branch) for key, branch in tree.items()})
+    if isinstance(tree, tuple):
+        return spaces.Tuple([tree_space(branch) for branch in tree])
+    return tree
+
+
+def replace_rows(mask: Array, new: Array, old: Array) -> Array:
+    """Returns `new` where `mask` holds, else `old`; `new` itself where a host mask holds everywhere."""
+    return new if all_rows(mask) else where_rows(mask, new, old)

@@ -1,0 +1,265 @@
+"""Running mean and variance that stay right: exact merging, counts that never saturate.
+
+In float64 (NumPy, or JAX with x64) the kernel is Stable-Baselines3's, operation by operation, so that
+both give the same bits. In float32 (JAX) every number is held as a pair of floats whose unevaluated sum
+is its value: a plain float32 count stops at 2^24 batches' worth, and a mean or variance stops moving once
+an update is smaller than half a unit in the last place.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxvec.core._xp import (
+    Namespace,
+    all_rows,
+    backend_namespace,
+    expand_mask,
+    is_integer_or_bool,
+    moment_dtype,
+    namespace,
+)
+from jaxvec.typing import Array
+
+PRIOR_COUNT = 1e-4
+"""The weight of the prior N(0, 1), samples: Stable-Baselines3's value."""
+
+EXACT_IN_FLOAT32 = 8192
+"""Rows up to which NumPy's float32 sums are kept, since SB3 has their rounding; beyond it drifts."""
+
+
+class RunningMoments(NamedTuple):
+    """Mean, population variance and number of the samples so far; the low words are 0 in float64.
+
+    The shapes are those of ONE sample, whatever the number of environments.
+    """
+
+    mean: Array  # [*D]
+    var: Array  # [*D]
+    count: Array  # []
+    mean_low: Array  # [*D]: what `mean` rounded away
+    var_low: Array  # [*D]
+    count_low: Array  # []
+
+
+def init_moments(shape: tuple[int, ...], backend: str = "jax") -> RunningMoments:
+    """Returns the moments before any sample: mean 0, variance 1, with the weight of 1e-4 samples.
+
+    Args:
+      shape: the shape of one sample.
+      backend: "numpy" (float64) or "jax" (float32; float64 where x64 is enabled).
+    """
+    xp, dtype = backend_namespace(backend), moment_dtype(backend)
+    count = xp.asarray(PRIOR_COUNT, dtype=dtype)
+    low = 0.0 if dtype == np.float64 else PRIOR_COUNT - float(np.float32(PRIOR_COUNT))
+    zeros = xp.zeros(shape, dtype)
+    return RunningMoments(
+        zeros, xp.ones(shape, dtype), count, zeros, zeros, xp.asarray(low, dtype=dtype)
+    )
+
+
+def update_moments(
+    moments: RunningMoments, batch: Array, mask: Array | None = None
+) -> RunningMoments:
+    """Merges a batch of samples into the running moments.
+
+    The batch counts as a set of its own with mean `m_b`, variance `v_b` and size `B`, and the two
+    sets are merged exactly (no forgetting):
+
+        d = m_b - mean,    n = count + B
+        mean' = mean + d B / n
+        var'  = (var count + v_b B + d^2 count B / n) / n
+
+    >>> import numpy as np
+    >>> moments = update_moments(init_moments((2,), "numpy"), np.array([[1.0, 2.0], [3.0, 6.0]]))
+    >>> np.round(moments.mean, 4).tolist(), round(float(moments.count), 4)
+    ([1.9999, 3.9998], 2.0001)
+
+    Args:
+      moments: the moments so far; shapes `[*D]` and `[]`.
+      batch: the samples, `[B, *D]` with B >= 1, of any dtype, in the unit of `moments.mean`.
+      mask: bool `[B]`: which rows count; None for all. With no row, the moments stay as they are.
+
+    Returns:
+      The moments of all samples so far, in the dtype of `moments`.
+
+    Raises:
+      ValueError: if a sample's shape is not that of `moments.mean`: broadcasting would average the
+        wrong axes without a word.
+
+    References:
+      Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
+      Variances, 1979, eq. 2.1.
+    """
+    if batch.ndim == 0 or batch.shape[1:] != moments.mean.shape or batch.shape[0] == 0:
+        raise ValueError(
+            f"update_moments: the batch has shape {tuple(batch.shape)}, but one sample of these "
+            f"moments has shape {tuple(moments.mean.shape)}: pass [B, *sample] with B >= 1."
+        )
+    xp = namespace(moments.mean)
+    if xp is not np:
+        return _merge(xp, moments, *_batch_on_device(xp, moments, batch, mask))
+    rows = batch if mask is None or all_rows(mask) else batch[mask]
+    if len(rows) == 0:
+        return moments
+    dtype = _float64_if_needed(rows)
+    delta = np.mean(rows, axis=0, dtype=dtype) - moments.mean
+    return _merge_float64(np, moments, delta, np.var(rows, axis=0, dtype=dtype), len(rows))
+
+
+def merge_moments(moments: RunningMoments, other: RunningMoments) -> RunningMoments:
+    """Merges two sets of samples, of other rows, devices, seeds or runs, as if all had come in one.
+
+    The prior of `other` is merged with it (its weight is 1e-4 samples).
+
+    Args:
+      moments: the one set; its dtype is the result's.
+      other: the other set, of samples of the same shape.
+    """
+    xp = namespace(moments.mean)
+    delta = (other.mean - moments.mean) + (other.mean_low - moments.mean_low)
+    return _merge(xp, moments, delta, other.var + other.var_low, other.count + other.count_low)
+
+
+def merge_rows(moments: RunningMoments, rows: RunningMoments) -> RunningMoments:
+    """Merges R sets, stacked along a leading axis, into one running set.
+
+    Args:
+      moments: the running set; shapes `[*D]` and `[]`.
+      rows: R sets that hold no prior; shapes `[R, *D]` and `[R]`. The low words are not read.
+    """
+    xp = namespace(moments.mean)
+    counts = expand_mask(rows.count, rows.mean)
+    total = rows.count.sum()
+    size = xp.maximum(total, 1)
+    # About the running mean: the sets' means may be far from 0, and squares of them would cancel.
+    shift = rows.mean - moments.mean
+    delta = (shift * counts).sum(0) / size
+    var = ((rows.var + (shift - delta) ** 2) * counts).sum(0) / size
+    return _merge(xp, moments, delta - moments.mean_low, var, total)
+
+
+def standardize(
+    x: Array, moments: RunningMoments, *, epsilon: float = 1e-8, clip: float = np.inf
+) -> Array:
+    """Returns `(x - mean) / sqrt(var + epsilon)`, clipped to `[-clip, clip]`.
+
+    Args:
+      x: `[..., *D]`, of any dtype: whole numbers are cast before they are subtracted.
+      moments: shapes `[*D]`.
+      epsilon: added to the variance, in its unit.
+      clip: the largest magnitude, standard deviations.
+
+    Returns:
+      Float32, of the shape of `x`.
+    """
+    xp = namespace(x)
+    if xp is np:
+        scaled = (x - moments.mean) / np.sqrt(moments.var + epsilon)
+        return np.clip(scaled, -clip, clip).astype(np.float32)
+    dtype = moments.mean.dtype
+    # mean + mean_low is the mean: near it, the low word is a visible part of the difference.
+    centered = (x.astype(dtype) - moments.mean) - moments.mean_low
+    scaled = centered * (1 / xp.sqrt(moments.var + dtype.type(epsilon)))
+    return _clip(xp, scaled, clip).astype(np.float32)
+
+
+def unstandardize(x: Array, moments: RunningMoments, *, epsilon: float = 1e-8) -> Array:
+    """Returns `x sqrt(var + epsilon) + mean`: the inverse of `standardize` where that did not clip.
+
+    Returns:
+      The dtype of `moments` (float64 in NumPy), of the shape of `x`.
+    """
+    xp = namespace(x)
+    if xp is np:
+        return x * np.sqrt(moments.var + epsilon) + moments.mean
+    dtype = moments.mean.dtype
+    return x.astype(dtype) * xp.sqrt(moments.var + dtype.type(epsilon)) + moments.mean
+
+
+def scale_by_std(
+    x: Array, moments: RunningMoments, *, epsilon: float = 1e-8, clip: float = np.inf
+) -> Array:
+    """Returns `x / sqrt(var + epsilon)`, clipped to `[-clip, clip]`: the mean is left in (rewards)."""
+    xp = namespace(x)
+    if xp is np:
+        scaled = x / np.sqrt(moments.var + epsilon)
+        return np.clip(scaled, -clip, clip).astype(np.float32)
+    dtype = moments.mean.dtype
+    scaled = x.astype(dtype) * (1 / xp.sqrt(moments.var + dtype.type(epsilon)))
+    return _clip(xp, scaled, clip).astype(np.float32)
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Returns the rounded sum of two arrays and what the rounding lost, exactly.
+
+    References:
+      Knuth, The Art of Computer Programming 2, section 4.2.2, theorem B.
+    """
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _clip(xp: Namespace, x: Array, limit: float) -> Array:
+    return xp.clip(x, -limit, limit) if np.isfinite(limit) else x
+
+
+def _float64_if_needed(rows: np.ndarray[Any, Any]) -> type[np.float64] | None:
+    """Returns the dtype of a batch's sums: NumPy's own choice where that is accurate, else float64."""
+    narrow = rows.dtype.itemsize < 4 and not is_integer_or_bool(rows.dtype)
+    return np.float64 if narrow or len(rows) > EXACT_IN_FLOAT32 else None
+
+
+def _batch_on_device(
+    xp: Namespace, moments: RunningMoments, batch: Array, mask: Array | None
+) -> tuple[Array, Array, Array]:
+    """Returns the rows' mean less the running mean, their population variance and their number."""
+    dtype = moments.mean.dtype
+    # Deviations from the running mean: sums of the samples themselves lose the small digits.
+    deviations = batch.astype(dtype) - moments.mean
+    if mask is None:
+        delta = deviations.mean(0)
+        count = xp.asarray(batch.shape[0], dtype=dtype)
+        return delta - moments.mean_low, ((deviations - delta) ** 2).mean(0), count
+    keep = expand_mask(mask, deviations)
+    count = mask.sum(dtype=dtype)
+    size = xp.maximum(count, 1)
+    delta = xp.where(keep, deviations, 0).sum(0) / size
+    var = xp.where(keep, (deviations - delta) ** 2, 0).sum(0) / size
+    return xp.where(count > 0, delta - moments.mean_low, 0), var, count
+
+
+def _merge(
+    xp: Namespace, moments: RunningMoments, delta: Array, var: Array, count: Array
+) -> RunningMoments:
+    """Merges a set whose mean is the running mean plus `delta`."""
+    if moments.mean.dtype == np.float64:
+        return _merge_float64(xp, moments, delta, var, count)
+    return _merge_pairs(xp, moments, delta, var, count)
+
+
+def _merge_float64(
+    xp: Namespace, moments: RunningMoments, delta: Array, var: Array, count: Array | int
+) -> RunningMoments:
+    # The order of operations is SB3's (running_mean_std.py, update_from_moments): same bits.
+    total = moments.count + count
+    mean = moments.mean + delta * count / total
+    m_2 = moments.var * moments.count + var * count
+    m_2 = m_2 + xp.square(delta) * moments.count * count / total
+    return moments._replace(mean=mean, var=m_2 / total, count=total)
+
+
+def _merge_pairs(
+    xp: Namespace, moments: RunningMoments, delta: Array, var: Array, added: Array
+) -> RunningMoments:
+    # Increments, not totals: var * count would overflow the digits of a float32 at once.
+    count, carry = two_sum(moments.count, added)
+    count, count_low = two_sum(count, carry + moments.count_low)
+    weight = added / count
+    mean, carry = two_sum(moments.mean, delta * weight)
+    mean, mean_low = two_sum(mean, carry + moments.mean_low)
+    gain = (var - moments.var) - moments.var_low + delta**2 * (moments.count / count)
+    var, carry = two_sum(moments.var, gain * weight)
+    var, var_low = two_sum(var, carry + moments.var_low)
+    return RunningMoments(mean, xp.maximum(var, 0), count, mean_low, var_low, count_low)

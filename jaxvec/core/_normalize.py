@@ -1,0 +1,272 @@
+"""Observations to mean 0 and variance 1, rewards by the spread of the discounted return."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxvec.core._images import is_image_space
+from jaxvec.core._moments import scale_by_std, standardize
+from jaxvec.core._statistics import (
+    UPDATE_POLICIES,
+    Statistics,
+    UpdatePolicy,
+    either,
+    init_statistics,
+    learn,
+    map_statistics,
+    merge_pending,
+)
+from jaxvec.core._transform import Timestep, Transform, VecSpec
+from jaxvec.core._xp import (
+    all_rows,
+    backend_namespace,
+    check_one_of,
+    map_obs,
+    moment_dtype,
+    namespace,
+    no_rows,
+    space_tree,
+    tree_space,
+    where_rows,
+)
+from jaxvec.typing import Array, Key, Obs, PyTree
+
+
+class NormalizeObservationState(NamedTuple):
+    """What is known of the observations."""
+
+    statistics: PyTree  # a tree as the observation: Statistics, or None where a leaf is left alone
+    training: Array  # bool []: whether the moments learn
+
+
+class NormalizeRewardState(NamedTuple):
+    """What is known of the discounted returns."""
+
+    statistics: Statistics  # of the discounted return; shapes []
+    returns: Array  # [N], the running discounted return
+    training: Array  # bool []: whether the moments learn
+    enabled: Array  # bool []: whether rewards leave normalized
+
+
+def normalize_observation(
+    *,
+    keys: Sequence[Any] | None = None,
+    clip: float = 10.0,
+    epsilon: float = 1e-8,
+    update: UpdatePolicy = "step",
+    training: bool = True,
+    count_final: bool = False,
+    keep_bounds: bool = False,
+) -> Transform:
+    """Brings every number of an observation to mean 0 and variance 1, by the statistics so far.
+
+    The statistics have the shape of one observation and are taken over all rows, of the observations
+    that are handed out (an ended row's is its next episode's first); `final_obs` is normalized by them
+    too. They are updated before they are used.
+
+    Args:
+      keys: which keys of a Dict space (indices of a Tuple space) to normalize; None for all.
+      clip: the largest magnitude that leaves, standard deviations.
+      epsilon: added to the variance, in the observation's unit squared.
+      update: when the statistics learn: every "step" (Stable-Baselines3's), once at the end of every
+        "rollout" (within it they stand still, and no reduction over rows is in the loop), or never
+        ("frozen").
+      training: the switch's first position; it lies in the state (`jaxvec.set_training`).
+      count_final: let `final_obs` enter the statistics too.
+      keep_bounds: leave the bounds of spaces that are no images as they are, as Stable-Baselines3's
+        VecNormalize does; otherwise they are `[-clip, clip]`.
+
+    Returns:
+      The transform. Normalized leaves are float32.
+
+    Raises:
+      ValueError: if an option does not exist; once the spaces are known, if `keys` are given for a
+        space without keys, or name one that is missing or no Box.
+    """
+    check_one_of("normalize_observation", "update", update, UPDATE_POLICIES)
+
+    def init(spec: VecSpec, row_keys: Key | None = None) -> NormalizeObservationState:
+        del row_keys
+        statistics = map_obs(
+            lambda box: None if box is None else init_statistics(spec, box.shape, update),
+            _chosen(spec.observation_space, keys),
+        )
+        xp = backend_namespace(spec.backend)
+        return NormalizeObservationState(statistics, xp.asarray(training))
+
+    def count(
+        state: NormalizeObservationState, obs: Obs, rows: Array | None
+    ) -> NormalizeObservationState:
+        def each(batch: Array, statistics: Statistics | None) -> Statistics | None:
+            return statistics and learn(statistics, batch, rows, state.training)
+
+        if update == "frozen":
+            return state
+        return state._replace(statistics=map_obs(each, obs, state.statistics))
+
+    def normalized(state: NormalizeObservationState, timestep: Timestep) -> Timestep:
+        def each(x: Array, statistics: Statistics | None) -> Array:
+            if statistics is None:
+                return x
+            return standardize(x, statistics.moments, epsilon=epsilon, clip=clip)
+
+        final = timestep.final_obs
+        if final is not None:
+            final = map_obs(each, final, state.statistics)
+        return timestep._replace(obs=map_obs(each, timestep.obs, state.statistics), final_obs=final)
+
+    def reset(
+        state: NormalizeObservationState, timestep: Timestep, mask: Array | None = None
+    ) -> tuple[NormalizeObservationState, Timestep]:
+        state = count(state, timestep.obs, mask)
+        return state, normalized(state, timestep)
+
+    def step(
+        state: NormalizeObservationState, timestep: Timestep
+    ) -> tuple[NormalizeObservationState, Timestep]:
+        state = count(state, timestep.obs, timestep.valid | timestep.first)
+        if count_final and timestep.final_obs is not None:
+            rows = None if timestep.final_rows is not None else timestep.done & timestep.first
+            state = count(state, timestep.final_obs, rows)
+        return state, normalized(state, timestep)
+
+    def spec(spec: VecSpec) -> VecSpec:
+        def bounds(leaf: spaces.Space[Any], box: spaces.Box | None) -> spaces.Space[Any]:
+            if box is None:
+                return leaf
+            if keep_bounds and not is_image_space(box):
+                return spaces.Box(box.low, box.high, dtype=np.float32)
+            return spaces.Box(-clip, clip, box.shape, np.float32)
+
+        space = spec.observation_space
+        tree = map_obs(bounds, space_tree(space), _chosen(space, keys))
+        return spec._replace(observation_space=tree_space(tree))
+
+    def end_rollout(state: NormalizeObservationState) -> NormalizeObservationState:
+        return state._replace(statistics=map_statistics(merge_pending, state.statistics))
+
+    return Transform(init, reset, step, spec=spec, end_rollout=end_rollout)
+
+
+def normalize_reward(
+    *,
+    gamma: float = 0.99,
+    clip: float = 10.0,
+    epsilon: float = 1e-8,
+    update: UpdatePolicy = "step",
+    training: bool = True,
+    enabled: bool = True,
+) -> Transform:
+    """Divides rewards by the standard deviation of the running discounted return.
+
+    The return of a row is `R = gamma R + r`, counted, then 0 where the episode ended, for whatever
+    reason. The mean is not taken off: that would change which policy is best.
+
+    Args:
+      gamma: the discount per step.
+      clip: the largest magnitude that leaves.
+      epsilon: added to the variance, in the reward's unit squared.
+      update: when the statistics learn, as in `normalize_observation`.
+      training: the switch's first position; while it is off, returns stand still too.
+      enabled: whether rewards leave normalized; a switch in the state. The statistics learn anyway.
+
+    Returns:
+      The transform; rewards leave as float32 `[N]`.
+
+    Raises:
+      ValueError: if an option does not exist.
+    """
+    check_one_of("normalize_reward", "update", update, UPDATE_POLICIES)
+
+    def init(spec: VecSpec, keys: Key | None = None) -> NormalizeRewardState:
+        del keys
+        xp = backend_namespace(spec.backend)
+        returns = xp.zeros(spec.num_envs, moment_dtype(spec.backend))
+        statistics = init_statistics(spec, (), update)
+        return NormalizeRewardState(statistics, returns, xp.asarray(training), xp.asarray(enabled))
+
+    def reset(
+        state: NormalizeRewardState, timestep: Timestep, mask: Array | None = None
+    ) -> tuple[NormalizeRewardState, Timestep]:
+        zeros = namespace(state.returns).zeros_like(state.returns)
+        returns = zeros if mask is None else where_rows(mask, 0, state.returns)
+        return state._replace(returns=returns), timestep
+
+    def step(
+        state: NormalizeRewardState, timestep: Timestep
+    ) -> tuple[NormalizeRewardState, Timestep]:
+        valid, first = timestep.valid, timestep.first
+        returns = state.returns * gamma + timestep.reward
+        if not all_rows(valid):
+            returns = where_rows(valid, returns, state.returns)
+        returns = either(state.training, returns, state.returns)
+        statistics = state.statistics
+        if update != "frozen":
+            statistics = learn(statistics, returns, valid, state.training)
+        reward = scale_by_std(timestep.reward, statistics.moments, epsilon=epsilon, clip=clip)
+        reward = either(state.enabled, reward, timestep.reward)
+        if not no_rows(first):
+            returns = where_rows(first, 0, returns)
+        state = state._replace(statistics=statistics, returns=returns)
+        return state, timestep._replace(reward=reward)
+
+    def end_rollout(state: NormalizeRewardState) -> NormalizeRewardState:
+        return state._replace(statistics=merge_pending(state.statistics))
+
+    return Transform(init, reset, step, end_rollout=end_rollout)
+
+
+def set_training(state: PyTree, training: bool) -> PyTree:
+    """Returns a state with every `training` switch in it set; nothing is compiled again.
+
+    Args:
+      state: any tree of tuples, dicts and records: a transform's state, an environment's, a carry.
+      training: whether the statistics learn from now on.
+    """
+    if isinstance(state, NormalizeObservationState | NormalizeRewardState):
+        xp = namespace(state.training)
+        return state._replace(training=xp.full_like(state.training, training))
+    if isinstance(state, dict):
+        return {key: set_training(branch, training) for key, branch in state.items()}
+    if isinstance(state, tuple):
+        branches = [set_training(branch, training) for branch in state]
+        make: Callable[..., Any] = getattr(state, "_make", tuple)
+        return make(branches)
+    return state
+
+
+def _chosen(space: spaces.Space[Any], keys: Sequence[Any] | None) -> PyTree:
+    """Returns the space's tree with None where a leaf is left as it is."""
+    tree = space_tree(space)
+    if keys is None:
+        return map_obs(lambda leaf: _box(leaf, "the observation"), tree)
+    if not isinstance(tree, dict | tuple):
+        raise ValueError(
+            f"normalize_observation: keys={list(keys)!r} are given, but the observation space "
+            f"{space} has no keys: leave them out."
+        )
+    branches = tree if isinstance(tree, dict) else dict(enumerate(tree))
+    missing = [key for key in keys if key not in branches]
+    if missing:
+        raise ValueError(
+            f"normalize_observation: keys={list(keys)!r}, but the observation has no {missing!r}; "
+            f"it has {list(branches)!r}."
+        )
+    chosen = {
+        key: map_obs(
+            lambda leaf, key=key: _box(leaf, f"key {key!r}") if key in keys else None, branch
+        )
+        for key, branch in branches.items()
+    }
+    return chosen if isinstance(tree, dict) else tuple(chosen.values())
+
+
+def _box(leaf: spaces.Space[Any], where: str) -> spaces.Box:
+    if not isinstance(leaf, spaces.Box):
+        raise ValueError(
+            f"normalize_observation: {where} holds {leaf}, which has no mean: only Box spaces are "
+            "normalized. Name the Box keys in keys=[...], or put one_hot or extract_key below."
+        )
+    return leaf
