@@ -1,0 +1,100 @@
+"""jaxvec: many reinforcement-learning environments behave as one.
+
+    jaxvec.core      the layers: pure functions over columns, NumPy or JAX (also named here)
+    jaxvec.envs      JAX-native environments: make, register, vectorize, rollout
+    jaxvec.spaces    batched spaces, shared memory, sampling under jit
+    jaxvec.random    cheap random keys
+    jaxvec.testing   the laws that a transform and an environment must hold
+
+Importing this page loads neither jax nor flax: a name is looked up when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from jaxvec._version import __version__
+
+if TYPE_CHECKING:
+    from jaxvec import core, envs, errors, io, random, spaces, testing, typing
+    from jaxvec.core._action import clip_action, rescale_action, sticky_action
+    from jaxvec.core._checks import check_finite
+    from jaxvec.core._episode import episode_statistics
+    from jaxvec.core._frame_stack import frame_stack
+    from jaxvec.core._moments import (
+        RunningMoments,
+        init_moments,
+        merge_moments,
+        scale_by_std,
+        standardize,
+        unstandardize,
+        update_moments,
+    )
+    from jaxvec.core._normalize import normalize_observation, normalize_reward, set_training
+    from jaxvec.core._observation import (
+        append_last_action,
+        cast_observation,
+        extract_key,
+        flatten_observation,
+        one_hot,
+        time_fraction,
+        transpose_image,
+    )
+    from jaxvec.core._reward import clip_reward, scale_reward
+    from jaxvec.core._transform import Timestep, Transform, VecSpec, chain, named_chain
+    from jaxvec.envs._env import BatchedEnv, Env
+    from jaxvec.envs._rollout import Policy, random_policy, rollout
+    from jaxvec.envs._vectorize import vectorize
+    from jaxvec.envs._wrap import wrap
+    from jaxvec.io import load, save
+
+_HOMES = {
+    "core._action": ("clip_action", "rescale_action", "sticky_action"),
+    "core._checks": ("check_finite",),
+    "core._episode": ("episode_statistics",),
+    "core._frame_stack": ("frame_stack",),
+    "core._moments": (
+        "RunningMoments",
+        "init_moments",
+        "merge_moments",
+        "scale_by_std",
+        "standardize",
+        "unstandardize",
+        "update_moments",
+    ),
+    "core._normalize": ("normalize_observation", "normalize_reward", "set_training"),
+    "core._observation": (
+        "append_last_action",
+        "cast_observation",
+        "extract_key",
+        "flatten_observation",
+        "one_hot",
+        "time_fraction",
+        "transpose_image",
+    ),
+    "core._reward": ("clip_reward", "scale_reward"),
+    "core._transform": ("Timestep", "Transform", "VecSpec", "chain", "named_chain"),
+    "envs._env": ("BatchedEnv", "Env"),
+    "envs._rollout": ("Policy", "random_policy", "rollout"),
+    "envs._vectorize": ("vectorize",),
+    "envs._wrap": ("wrap",),
+    "io": ("load", "save"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("core", "envs", "errors", "io", "random", "spaces", "testing", "typing")
+
+__all__ = ["__version__", *_MODULES, *_HOME_OF]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the home of a public name when it is first used (PEP 562)."""
+    if name in _MODULES:
+        return import_module(f"jaxvec.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'jaxvec' has no attribute {name!r}")
+    value = getattr(import_module(f"jaxvec.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
