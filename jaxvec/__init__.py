@@ -10,43 +10,11 @@ Importing this page loads neither jax nor flax: a name is looked up when it is f
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxvec._version import __version__
 
-if TYPE_CHECKING:
-    from jaxvec import core, envs, errors, io, random, spaces, testing, typing
-    from jaxvec.core._action import clip_action, rescale_action, sticky_action
-    from jaxvec.core._checks import check_finite
-    from jaxvec.core._episode import episode_statistics
-    from jaxvec.core._frame_stack import frame_stack
-    from jaxvec.core._moments import (
-        RunningMoments,
-        init_moments,
-        merge_moments,
-        scale_by_std,
-        standardize,
-        unstandardize,
-        update_moments,
-    )
-    from jaxvec.core._normalize import normalize_observation, normalize_reward, set_training
-    from jaxvec.core._observation import (
-        append_last_action,
-        cast_observation,
-        extract_key,
-        flatten_observation,
-        one_hot,
-        time_fraction,
-        transpose_image,
-    )
-    from jaxvec.core._reward import clip_reward, scale_reward
-    from jaxvec.core._transform import Timestep, Transform, VecSpec, chain, named_chain
-    from jaxvec.envs._env import BatchedEnv, Env
-    from jaxvec.envs._rollout import Policy, random_policy, rollout
-    from jaxvec.envs._vectorize import vectorize
-    from jaxvec.envs._wrap import wrap
-    from jaxvec.io import load, save
-
+# The table of public names; `__init__.pyi` holds the same for type checkers (a test compares them).
 _HOMES = {
     "core._action": ("clip_action", "rescale_action", "sticky_action"),
     "core._checks": ("check_finite",),
@@ -82,7 +50,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("core", "envs", "errors", "io", "random", "spaces", "testing", "typing")
 
-__all__ = ["__version__", *_MODULES, *_HOME_OF]  # noqa: PLE0604
+__all__ = ["__version__", *_MODULES, *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:
