@@ -17,6 +17,7 @@ from jaxvec._version import __version__
 # The table of public names; `__init__.pyi` holds the same for type checkers (a test compares them).
 _HOMES = {
     "core._action": ("clip_action", "rescale_action", "sticky_action"),
+    "core._append": ("append_last_action", "time_fraction"),
     "core._checks": ("check_finite",),
     "core._episode": ("episode_statistics",),
     "core._frame_stack": ("frame_stack",),
@@ -31,12 +32,10 @@ _HOMES = {
     ),
     "core._normalize": ("normalize_observation", "normalize_reward", "set_training"),
     "core._observation": (
-        "append_last_action",
         "cast_observation",
         "extract_key",
         "flatten_observation",
         "one_hot",
-        "time_fraction",
         "transpose_image",
     ),
     "core._reward": ("clip_reward", "scale_reward"),

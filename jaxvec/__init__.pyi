@@ -12,6 +12,8 @@ from jaxvec._version import __version__ as __version__
 from jaxvec.core._action import clip_action as clip_action
 from jaxvec.core._action import rescale_action as rescale_action
 from jaxvec.core._action import sticky_action as sticky_action
+from jaxvec.core._append import append_last_action as append_last_action
+from jaxvec.core._append import time_fraction as time_fraction
 from jaxvec.core._checks import check_finite as check_finite
 from jaxvec.core._episode import episode_statistics as episode_statistics
 from jaxvec.core._frame_stack import frame_stack as frame_stack
@@ -25,12 +27,10 @@ from jaxvec.core._moments import update_moments as update_moments
 from jaxvec.core._normalize import normalize_observation as normalize_observation
 from jaxvec.core._normalize import normalize_reward as normalize_reward
 from jaxvec.core._normalize import set_training as set_training
-from jaxvec.core._observation import append_last_action as append_last_action
 from jaxvec.core._observation import cast_observation as cast_observation
 from jaxvec.core._observation import extract_key as extract_key
 from jaxvec.core._observation import flatten_observation as flatten_observation
 from jaxvec.core._observation import one_hot as one_hot
-from jaxvec.core._observation import time_fraction as time_fraction
 from jaxvec.core._observation import transpose_image as transpose_image
 from jaxvec.core._reward import clip_reward as clip_reward
 from jaxvec.core._reward import scale_reward as scale_reward

@@ -137,7 +137,8 @@ def space_tree(space: Any) -> Any:
 def tree_space(tree: Any) -> Any:
     """Returns the space of a tree of plain spaces: the inverse of `space_tree`."""
     if isinstance(tree, dict):
-        return spaces.Dict({key: tree_space(branch) for key, branch in tree.items()})
+        # Pairs keep their order, which `flatten` follows; a plain dict would be sorted.
+        return spaces.Dict([(key, tree_space(branch)) for key, branch in tree.items()])
     if isinstance(tree, tuple):
         return spaces.Tuple([tree_space(branch) for branch in tree])
     return tree
@@ -146,3 +147,13 @@ def tree_space(tree: Any) -> Any:
 def replace_rows(mask: Array, new: Array, old: Array) -> Array:
     """Returns `new` where `mask` holds, else `old`; `new` itself where a host mask holds everywhere."""
     return new if all_rows(mask) else where_rows(mask, new, old)
+
+
+def canonical_dtype(dtype: Any, xp: Namespace) -> np.dtype[Any]:
+    """Returns the dtype that arrays of a space's dtype have: JAX without x64 holds 32 bits at most."""
+    held: np.dtype[Any] = np.dtype(dtype)
+    if xp is not np:
+        import jax
+
+        held = np.dtype(jax.dtypes.canonicalize_dtype(held))
+    return held

@@ -1,0 +1,233 @@
+"""Observations with more in them: what was done last, how much of the episode is over.
+
+A column goes to the end of a Box of one axis, or becomes a part of a Dict or Tuple. Where an episode ends,
+`final_obs` gets what belongs to it, and `obs`, which opens the next one, starts anew.
+"""
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxvec.core._layers import Space, categories, encode_one_hot, flat_rows
+from jaxvec.core._transform import Timestep, Transform, VecSpec
+from jaxvec.core._xp import (
+    all_rows,
+    backend_namespace,
+    is_integer_or_bool,
+    namespace,
+    no_rows,
+    space_tree,
+    take_rows,
+    tree_space,
+    where_rows,
+)
+from jaxvec.typing import Action, Array, Key, Obs
+
+
+class LastActionState(NamedTuple):
+    """The actions of each row, flat."""
+
+    sent: Array  # float32 [N, A], on its way down
+    last: (
+        Array  # float32 [N, A], which led to the observation handed out last; 0 before an episode's
+    )
+    values: (
+        tuple[Array, ...] | None
+    )  # the categories of a discrete action's numbers; None for a Box
+
+
+class TimeState(NamedTuple):
+    """How old each row's episode is."""
+
+    steps: Array  # int32 [N], transitions
+
+
+def append_last_action() -> Transform:
+    """Appends the action that led to an observation, flat, as float32; discrete ones are one-hot.
+
+    A Box of one axis gets it concatenated, a Dict the key `last_action`, a Tuple one element more. An
+    episode's first observation has zeros. The action is the one that passes this layer: above
+    `clip_action` the unclipped one, below it the clipped one.
+
+    Raises:
+      TypeError: once the spaces are known, if the observation is a plain one of another kind, or the
+        action is no Box, Discrete, MultiDiscrete or MultiBinary.
+      ValueError: once the spaces are known, if the Dict has that key.
+    """
+    name = "last_action"
+
+    def init(layer: VecSpec, keys: Key | None = None) -> LastActionState:
+        del keys
+        spec(layer)
+        xp, space = backend_namespace(layer.backend), layer.action_space
+        shape = (layer.num_envs, spaces.flatdim(space))
+        # Two buffers: a step may be given both to overwrite.
+        sent, last = xp.zeros(shape, np.float32), xp.zeros(shape, np.float32)
+        return LastActionState(sent, last, categories(space, xp))
+
+    def reset(
+        state: LastActionState, timestep: Timestep, mask: Array | None = None
+    ) -> tuple[LastActionState, Timestep]:
+        sent, last = _cleared(mask, state.sent), _cleared(mask, state.last)
+        return state._replace(sent=sent, last=last), _append(timestep, name, last, last)
+
+    def update(state: LastActionState, timestep: Timestep) -> tuple[LastActionState, Timestep]:
+        led, last = _led_and_opened(timestep, state.sent, state.last)
+        return state._replace(last=last), _append(timestep, name, led, last)
+
+    def action(state: LastActionState, action: Action) -> tuple[LastActionState, Action]:
+        xp = namespace(state.sent)
+        column = xp.asarray(action)
+        if state.values is not None:
+            column = encode_one_hot(column, state.values, np.float32)
+        column = flat_rows(column).astype(np.float32)
+        if column.shape != state.sent.shape:
+            raise ValueError(
+                f"append_last_action: an action of shape {tuple(column.shape)}, flat, came where "
+                f"{tuple(state.sent.shape)} is needed: pass one action per environment."
+            )
+        return state._replace(sent=column), action
+
+    def spec(spec: VecSpec) -> VecSpec:
+        column = _action_box(spec.action_space)
+        space = _appended_space(spec.observation_space, name, column, "append_last_action")
+        return spec._replace(observation_space=space)
+
+    return Transform(init, reset, update, action, spec)
+
+
+def time_fraction(max_episode_steps: int) -> Transform:
+    """Appends how much of an episode's time is over: its steps so far / `max_episode_steps`, float32.
+
+    It is 0 in an episode's first observation and never above 1. A Box of one axis gets it concatenated,
+    a Dict the key `time_fraction`, a Tuple one element more, of shape `[1]`.
+
+    Args:
+      max_episode_steps: the time limit, steps.
+
+    Raises:
+      ValueError: if there is no step; once the spaces are known, if the Dict has that key.
+      TypeError: if it is no whole number; once the spaces are known, if the observation is a plain one
+        of another kind.
+    """
+    limit, name = operator.index(max_episode_steps), "time_fraction"
+    if limit < 1:
+        raise ValueError(
+            f"time_fraction: max_episode_steps={max_episode_steps}, but an episode has at least 1."
+        )
+
+    def fraction(steps: Array) -> Array:
+        part = steps.astype(np.float32) / np.float32(limit)
+        return namespace(steps).minimum(part, np.float32(1))[:, None]
+
+    def init(layer: VecSpec, keys: Key | None = None) -> TimeState:
+        del keys
+        spec(layer)
+        return TimeState(backend_namespace(layer.backend).zeros(layer.num_envs, np.int32))
+
+    def reset(
+        state: TimeState, timestep: Timestep, mask: Array | None = None
+    ) -> tuple[TimeState, Timestep]:
+        steps = _cleared(mask, state.steps)
+        return TimeState(steps), _append(timestep, name, fraction(steps), fraction(steps))
+
+    def update(state: TimeState, timestep: Timestep) -> tuple[TimeState, Timestep]:
+        led, steps = _led_and_opened(timestep, state.steps + 1, state.steps)
+        return TimeState(steps), _append(timestep, name, fraction(led), fraction(steps))
+
+    def spec(spec: VecSpec) -> VecSpec:
+        column = spaces.Box(0, 1, (1,), np.float32)
+        space = _appended_space(spec.observation_space, name, column, "time_fraction")
+        return spec._replace(observation_space=space)
+
+    return Transform(init, reset, update, spec=spec)
+
+
+def _cleared(mask: Array | None, x: Array) -> Array:
+    """Returns `x` with zeros in the rows that start anew."""
+    return namespace(x).zeros_like(x) if mask is None else where_rows(mask, 0, x)
+
+
+def _led_and_opened(timestep: Timestep, stepped: Array, before: Array) -> tuple[Array, Array]:
+    """Returns what belongs to the observation that a step led to, and to the one it hands out.
+
+    They differ in a row that ended and shows its next episode already (`SAME_STEP`).
+
+    Args:
+      timestep: tells which rows made a transition, and which open an episode.
+      stepped: `[N, ...]`, for rows that made a transition.
+      before: `[N, ...]`, what belongs to the observation handed out last.
+    """
+    valid, first = timestep.valid, timestep.first
+    led = stepped
+    if not all_rows(valid):
+        led = where_rows(valid, stepped, where_rows(first, 0, before))
+    return led, led if no_rows(first) else where_rows(first, 0, led)
+
+
+def _append(timestep: Timestep, name: str, led: Array, opened: Array) -> Timestep:
+    """Returns the timestep with one column more, `[N, A]`, for `final_obs` and for `obs`."""
+    final = timestep.final_obs
+    if final is not None:
+        final = _appended(final, name, take_rows(led, timestep.final_rows))
+    return timestep._replace(obs=_appended(timestep.obs, name, opened), final_obs=final)
+
+
+def _appended(obs: Obs, name: str, column: Array) -> Obs:
+    if isinstance(obs, dict):
+        return {**obs, name: column}
+    if isinstance(obs, tuple):
+        return (*obs, column)
+    dtype = _floating(obs.dtype)
+    return namespace(obs).concatenate([obs.astype(dtype), column.astype(dtype)], 1)
+
+
+def _appended_space(space: Space, name: str, column: spaces.Box, where: str) -> Space:
+    tree = space_tree(space)
+    if isinstance(tree, dict) and name in tree:
+        raise ValueError(
+            f"{where}: the observation space {space} has a key {name!r} already: use this layer once."
+        )
+    if isinstance(tree, dict | tuple):
+        appended: Space = tree_space(_appended(tree, name, column))
+        return appended
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise TypeError(
+            f"{where}: nothing can be appended to {space}, only to a Box of one axis, a Dict or a "
+            "Tuple: put flatten_observation or one_hot below, or make it a part of a Dict."
+        )
+    dtype = _floating(space.dtype)
+    parts = [_bounds(box, dtype) for box in (space, column)]
+    low, high = (np.concatenate(bounds) for bounds in zip(*parts, strict=True))
+    return spaces.Box(low, high, dtype=dtype.type)
+
+
+def _action_box(space: Space) -> spaces.Box:
+    """Returns the space of an action's column: flat, float32, with the 0 of first observations in it."""
+    if not isinstance(
+        space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    ):
+        raise TypeError(
+            f"append_last_action: the action space {space} is not supported; it must be a Box, "
+            "Discrete, MultiDiscrete or MultiBinary."
+        )
+    if not isinstance(space, spaces.Box):
+        return spaces.Box(0, 1, (spaces.flatdim(space),), np.float32)
+    low, high = _bounds(space, np.dtype(np.float32))
+    return spaces.Box(np.minimum(low, 0).ravel(), np.maximum(high, 0).ravel(), dtype=np.float32)
+
+
+def _bounds(box: spaces.Box, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Returns the bounds of a Box in a floating dtype; a whole-number one hides where it has none."""
+    with np.errstate(over="ignore"):  # a bound beyond the dtype is none
+        return (
+            np.where(box.bounded_below, box.low, -np.inf).astype(dtype),
+            np.where(box.bounded_above, box.high, np.inf).astype(dtype),
+        )
+
+
+def _floating(dtype: Any) -> np.dtype[Any]:
+    """Returns the dtype of an observation that a float32 column was appended to."""
+    return np.dtype(np.float32 if is_integer_or_bool(dtype) else dtype)
