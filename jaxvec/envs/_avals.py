@@ -1,0 +1,110 @@
+"""Shapes and dtypes that stand still: what a step returns must be what it was given.
+
+JAX compiles anew when a leaf's dtype or weak type differs between an environment's reset and its step
+(a Python number in a state is enough), and `lax.scan` refuses it. This page finds what every leaf ends
+up as, once, before anything runs, and casts to it at the environment's boundary.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+from jaxvec.core._xp import space_tree
+from jaxvec.typing import PyTree
+
+
+def common_avals(where: str, first: PyTree, second: PyTree) -> PyTree:
+    """Returns the dtype that each leaf has after both functions.
+
+    Args:
+      where: how the message begins, such as "the state of CartPole".
+      first: the tree of `jax.ShapeDtypeStruct` that reset returns.
+      second: the tree that step returns.
+
+    Returns:
+      A tree of dtypes.
+
+    Raises:
+      ValueError: if the structures or shapes differ, or dtypes that are both fixed; it names the leaf.
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(first)
+    others, other_structure = jax.tree_util.tree_flatten_with_path(second)
+    if structure != other_structure:
+        names, other_names = (
+            {jax.tree_util.keystr(p) for p, _ in each} for each in (paths, others)
+        )
+        raise ValueError(
+            f"{where} has another structure after step than after reset: only after reset "
+            f"{sorted(names - other_names)}, only after step {sorted(other_names - names)} "
+            f"({structure} and {other_structure}). Both must return the same tree."
+        )
+    return jax.tree.unflatten(
+        structure,
+        [
+            _common(f"{where}{jax.tree_util.keystr(path)}", leaf, other)
+            for (path, leaf), (_, other) in zip(paths, others, strict=True)
+        ],
+    )
+
+
+def _common(where: str, first: Any, second: Any) -> Any:
+    if first.shape != second.shape:
+        raise ValueError(
+            f"{where} has shape {first.shape} after reset and {second.shape} after step; "
+            "both must be the same."
+        )
+    if first.dtype == second.dtype or second.weak_type:
+        return first.dtype
+    if first.weak_type:
+        return second.dtype
+    raise ValueError(
+        f"{where} is {first.dtype} after reset and {second.dtype} after step: cast one of them."
+    )
+
+
+def cast(tree: PyTree, dtypes: PyTree) -> PyTree:
+    """Casts every leaf to its dtype and makes it strong; typed keys stay as they are."""
+
+    def each(leaf: Any, dtype: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(dtype)
+
+    return jax.tree.map(each, tree, dtypes)
+
+
+def observation_dtypes(where: str, space: spaces.Space[Any], obs: PyTree) -> PyTree:
+    """Returns the dtypes that the observation space asks for, as JAX has them.
+
+    Args:
+      where: how the message begins, such as "reset of CartPole".
+      space: the observation space of ONE environment.
+      obs: the tree of `jax.ShapeDtypeStruct` of one observation.
+
+    Raises:
+      ValueError: if an observation has another structure or shape than its space, or a dtype that
+        cannot be cast to the space's without changing values.
+    """
+    tree = space_tree(space)
+    wanted = jax.tree.structure(jax.tree.map(lambda _: 0, tree))
+    found = jax.tree.structure(obs)
+    if wanted != found:
+        raise ValueError(f"{where} returns an observation {found}, but its space is {space}.")
+
+    def each(path: Any, leaf: Any, part: spaces.Space[Any]) -> Any:
+        name = f"{where} returns an observation whose part {jax.tree_util.keystr(path) or 'whole'}"
+        if part.shape is not None and tuple(leaf.shape) != tuple(part.shape):
+            raise ValueError(f"{name} has shape {leaf.shape}; its space says {part}.")
+        if part.dtype is None:
+            return leaf.dtype
+        dtype = jax.dtypes.canonicalize_dtype(part.dtype)
+        if not leaf.weak_type and not np.can_cast(leaf.dtype, dtype, "same_kind"):
+            raise ValueError(
+                f"{name} is {leaf.dtype}; its space says {part}, and a cast would change values. "
+                "Cast it in the environment, or give the space that dtype."
+            )
+        return dtype
+
+    return jax.tree_util.tree_map_with_path(each, obs, tree)

@@ -1,0 +1,144 @@
+"""Many steps of many environments in one compiled `lax.scan`."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxvec.core._transform import Timestep, VecSpec
+from jaxvec.envs._env import BatchedEnv
+from jaxvec.random import keys_from
+from jaxvec.spaces import sample
+from jaxvec.typing import Action, Array, Key, Obs, PyTree
+
+PolicyFunction = Callable[[Key, Obs], Action]
+"""A policy without a state: `(key, obs) -> action`, for all rows at once."""
+
+
+class Policy(NamedTuple):
+    """A policy with a state of its own, such as a recurrent one."""
+
+    init: Callable[[Key, VecSpec], PyTree]
+    """`(key, spec) -> policy_state`."""
+
+    act: Callable[[PyTree, Key, Obs, Array], tuple[PyTree, Action]]
+    """`(policy_state, key, obs, first) -> (policy_state, action)`; `first` (bool `[N]`) opens episodes."""
+
+
+class Carry(NamedTuple):
+    """Where a rollout stands: hand it to the next one as `start` to go on."""
+
+    env_state: PyTree
+    obs: Obs  # [N, *D], what the policy sees next
+    first: Array  # bool [N]
+    policy_state: PyTree
+    key: Key
+
+
+Collect = Callable[[Obs, Action, Timestep], Any]
+"""`(obs, action, timestep) -> what is kept of one step`."""
+
+
+def rollout(
+    env: BatchedEnv,
+    policy: PolicyFunction | Policy,
+    key: Key,
+    num_steps: int,
+    *,
+    start: Carry | None = None,
+    collect: Collect | None = None,
+) -> tuple[Carry, Any]:
+    """Rolls a policy out, in one `lax.scan`.
+
+    It may be called under `jit`, `vmap` (over `key`, for seeds) and on sharded states. Called from
+    Python it compiles itself, once for the same environment, policy and length, chunks included.
+
+    >>> import jax
+    >>> from jaxvec import rollout, vectorize, random_policy
+    >>> from jaxvec.envs import make
+    >>> env = vectorize(make("CartPole-v1"), 8)
+    >>> carry, (obs, action, timestep) = rollout(env, random_policy(env), jax.random.key(0), 100)
+    >>> obs.shape, timestep.reward.shape
+    ((100, 8, 4), (100, 8))
+
+    Args:
+      env: N environments.
+      policy: `policy(key, obs) -> action`, or a `Policy` with a state.
+      key: one key, of which rows, policy and steps get their own; not read where `start` is given.
+      num_steps: T.
+      start: where an earlier rollout stopped; None resets all rows first.
+      collect: reduces each step inside the scan, so that long rollouts hold no `[T, N]` arrays.
+
+    Returns:
+      The carry to go on from, and `(obs, action, timestep)` with leaves `[T, N, ...]`: `obs` is what the
+      policy saw, `timestep` what its action led to. With `collect`, what that returned, leaves `[T, ...]`.
+    """
+    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+        raise ValueError(
+            f"rollout: num_steps={num_steps!r}, but it must be a whole number from 1 on."
+        )
+    if start is None:
+        start = _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
+    return _scan(env.step, env.end_rollout, policy, num_steps, collect)(start)
+
+
+def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
+    """Resets all rows: the `start` of a first rollout, where that is wanted on its own."""
+    return _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
+
+
+def random_policy(env: BatchedEnv) -> PolicyFunction:
+    """Returns the policy that draws every action from the action space, as gymnasium's `sample` does."""
+    space, num_envs = env.spec.action_space, env.spec.num_envs
+
+    def policy(key: Key, obs: Obs) -> Action:
+        del obs
+        return sample(key, space, num_envs)
+
+    return policy
+
+
+# The caches hold the compiled programs of the last few environments and policies; functions are
+# compared by identity, so a lambda made anew for each call compiles anew.
+@lru_cache(maxsize=32)
+def _beginning(
+    reset: Callable[..., Any], num_envs: int, policy: PolicyFunction | Policy
+) -> Callable[[Key, VecSpec], Carry]:
+    reset = jax.jit(reset)
+
+    def run(key: Key, spec: VecSpec) -> Carry:
+        reset_key, policy_key, loop_key = jax.random.split(key, 3)
+        env_state, timestep = reset(keys_from(reset_key, num_envs))
+        policy_state = policy.init(policy_key, spec) if isinstance(policy, Policy) else ()
+        return Carry(env_state, timestep.obs, timestep.first, policy_state, loop_key)
+
+    return run
+
+
+@lru_cache(maxsize=32)
+def _scan(
+    step: Callable[..., Any],
+    end_rollout: Callable[..., Any],
+    policy: PolicyFunction | Policy,
+    num_steps: int,
+    collect: Collect | None,
+) -> Callable[[Carry], tuple[Carry, Any]]:
+    def body(carry: Carry, _: None) -> tuple[Carry, Any]:
+        key, act_key = jax.random.split(carry.key)
+        if isinstance(policy, Policy):
+            policy_state, action = policy.act(carry.policy_state, act_key, carry.obs, carry.first)
+        else:
+            policy_state, action = (), policy(act_key, carry.obs)
+        env_state, timestep = step(carry.env_state, action)
+        kept = (carry.obs, action, timestep)
+        if collect is not None:
+            kept = collect(*kept)
+        return Carry(env_state, timestep.obs, timestep.first, policy_state, key), kept
+
+    @jax.jit
+    def run(start: Carry) -> tuple[Carry, Any]:
+        carry, kept = jax.lax.scan(body, start, None, num_steps)
+        return carry._replace(env_state=end_rollout(carry.env_state)), kept
+
+    return run
