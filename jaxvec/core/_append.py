@@ -30,12 +30,8 @@ class LastActionState(NamedTuple):
     """The actions of each row, flat."""
 
     sent: Array  # float32 [N, A], on its way down
-    last: (
-        Array  # float32 [N, A], which led to the observation handed out last; 0 before an episode's
-    )
-    values: (
-        tuple[Array, ...] | None
-    )  # the categories of a discrete action's numbers; None for a Box
+    last: Array  # float32 [N, A], what led to the observation handed out last
+    values: tuple[Array, ...] | None  # the values of a discrete action's numbers
 
 
 class TimeState(NamedTuple):
@@ -78,16 +74,18 @@ def append_last_action() -> Transform:
         return state._replace(last=last), _append(timestep, name, led, last)
 
     def action(state: LastActionState, action: Action) -> tuple[LastActionState, Action]:
-        xp = namespace(state.sent)
-        column = xp.asarray(action)
-        if state.values is not None:
-            column = encode_one_hot(column, state.values, np.float32)
-        column = flat_rows(column).astype(np.float32)
-        if column.shape != state.sent.shape:
+        column = namespace(state.sent).asarray(action)
+        num_envs, size = state.sent.shape
+        size = size if state.values is None else len(state.values)
+        if column.shape[:1] != (num_envs,) or column.size != num_envs * size:
             raise ValueError(
-                f"append_last_action: an action of shape {tuple(column.shape)}, flat, came where "
-                f"{tuple(state.sent.shape)} is needed: pass one action per environment."
+                f"append_last_action: the actions have shape {tuple(column.shape)}, but each of the "
+                f"{num_envs} environments takes one of {size} numbers: pass [{num_envs}, ...]."
             )
+        if state.values is None:
+            column = flat_rows(column).astype(np.float32)
+        else:
+            column = encode_one_hot(column, state.values, np.float32)
         return state._replace(sent=column), action
 
     def spec(spec: VecSpec) -> VecSpec:
