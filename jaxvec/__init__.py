@@ -18,7 +18,7 @@ from jaxvec._version import __version__
 _HOMES = {
     "core._action": ("clip_action", "rescale_action", "sticky_action"),
     "core._append": ("append_last_action", "time_fraction"),
-    "core._checks": ("check_finite",),
+    "core._checks": ("check_finite", "raise_if_not_finite"),
     "core._episode": ("episode_statistics",),
     "core._frame_stack": ("frame_stack",),
     "core._moments": (

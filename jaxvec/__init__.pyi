@@ -15,6 +15,7 @@ from jaxvec.core._action import sticky_action as sticky_action
 from jaxvec.core._append import append_last_action as append_last_action
 from jaxvec.core._append import time_fraction as time_fraction
 from jaxvec.core._checks import check_finite as check_finite
+from jaxvec.core._checks import raise_if_not_finite as raise_if_not_finite
 from jaxvec.core._episode import episode_statistics as episode_statistics
 from jaxvec.core._frame_stack import frame_stack as frame_stack
 from jaxvec.core._moments import RunningMoments as RunningMoments
