@@ -1,5 +1,28 @@
-"""Spaces of many environments: batching, shared memory, and sampling under jit."""
+"""Spaces of many environments: batching, shared memory, and sampling under jit.
 
+Nothing here imports jax before a function that computes on a device is called.
+"""
+
+from jaxvec.spaces._batch import batch_differing_spaces, batch_space, create_empty_array, iterate
+from jaxvec.spaces._concatenate import concatenate
 from jaxvec.spaces._sample import sample
+from jaxvec.spaces._shared import (
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from jaxvec.spaces._values import MissingPartError, write_row
 
-__all__ = ["sample"]
+__all__ = [
+    "MissingPartError",
+    "batch_differing_spaces",
+    "batch_space",
+    "concatenate",
+    "create_empty_array",
+    "create_shared_memory",
+    "iterate",
+    "read_from_shared_memory",
+    "sample",
+    "write_row",
+    "write_to_shared_memory",
+]

@@ -1,0 +1,287 @@
+"""Spaces of N environments, and elements of N spaces: the vector utilities that gymnasium documents.
+
+Each is a `functools.singledispatch` function on the space's type: register a type to add a space.
+What gymnasium does right is done by gymnasium's own function, registrations there included; the
+containers are walked here, so that a space that is registered here is found inside them too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from functools import singledispatch
+from inspect import signature
+from typing import Any
+
+import gymnasium.vector.utils as gym_utils
+import numpy as np
+from gymnasium import spaces
+
+_KNOWS_KEY_ORDER = (
+    "sort_keys" in signature(spaces.Dict).parameters
+)  # gymnasium 1.3 and older do not
+
+
+@singledispatch
+def batch_space(space: spaces.Space[Any], n: int = 1) -> spaces.Space[Any]:
+    """Returns the space of `n` elements, one for each environment.
+
+    Args:
+      space: the space of one environment.
+      n: how many.
+
+    Returns:
+      For an array-like space one with a new first axis; for a Tuple or Dict the same of batched
+      parts; for any other a Tuple of `n` copies.
+
+    Raises:
+      TypeError: if `space` is no gymnasium space.
+      ValueError: if a MultiDiscrete reaches beyond its dtype.
+
+    >>> batch_space(spaces.Discrete(3), 2)
+    MultiDiscrete([3 3])
+    """
+    return gym_utils.batch_space(space, n)
+
+
+@batch_space.register(spaces.MultiDiscrete)
+def _(space: spaces.MultiDiscrete[Any], n: int = 1) -> spaces.Space[Any]:
+    last = space.start.astype(object) + space.nvec.astype(object) - 1
+    limit = np.iinfo(space.dtype).max
+    if np.any(last > limit):
+        raise ValueError(
+            f"batch_space: {space} reaches {np.max(last)}, its dtype {space.dtype} ends at {limit}. "
+            "Give the space a wider dtype."
+        )
+    return gym_utils.batch_space(space, n)
+
+
+@batch_space.register(spaces.Tuple)
+def _(space: spaces.Tuple[Any], n: int = 1) -> spaces.Space[Any]:
+    parts = tuple(batch_space(part, n=n) for part in space.spaces)
+    return spaces.Tuple(parts, seed=deepcopy(space.np_random))
+
+
+@batch_space.register(spaces.Dict)
+def _(space: spaces.Dict, n: int = 1) -> spaces.Space[Any]:
+    return _dict_like(space, {key: batch_space(part, n=n) for key, part in space.spaces.items()})
+
+
+def _dict_like(space: spaces.Dict, parts: dict[Any, spaces.Space[Any]]) -> spaces.Dict:
+    """Builds a Dict space with other parts, in the key order of `space`."""
+    order: dict[str, Any] = {"sort_keys": space.sort_keys} if _KNOWS_KEY_ORDER else {}
+    return spaces.Dict(list(parts.items()), seed=deepcopy(space.np_random), **order)
+
+
+@singledispatch
+def batch_differing_spaces(spaces: Any) -> Any:
+    """Returns the space of one element of each of several spaces, of one kind and shape.
+
+    Args:
+      spaces: at least one; they may differ in bounds, counts and starts.
+
+    Returns:
+      Their batched space. Discrete spaces of several dtypes get one that holds them all.
+
+    Raises:
+      TypeError: if the spaces are of several kinds, or of one that is not registered.
+      ValueError: if there are none; if dtypes, shapes or keys differ; if no integer dtype holds all
+        of them.
+
+    >>> batch_differing_spaces([spaces.Discrete(3), spaces.Discrete(5)])
+    MultiDiscrete([3 5])
+    """
+    if len(spaces) == 0:
+        raise ValueError("Expects a non-empty list of spaces")
+    kind = type(spaces[0])
+    if not all(isinstance(space, kind) for space in spaces):
+        raise TypeError(
+            "Expects all spaces to be of the same type, actual types: "
+            f"{[type(space) for space in spaces]}"
+        )
+    function = batch_differing_spaces.dispatch(kind)
+    if function is not batch_differing_spaces.dispatch(object):
+        return function(spaces)
+    return gym_utils.batch_differing_spaces(spaces)
+
+
+@batch_differing_spaces.register(spaces.Box)
+@batch_differing_spaces.register(spaces.MultiDiscrete)
+@batch_differing_spaces.register(spaces.MultiBinary)
+@batch_differing_spaces.register(spaces.Graph)
+@batch_differing_spaces.register(spaces.Text)
+@batch_differing_spaces.register(spaces.Sequence)
+@batch_differing_spaces.register(spaces.OneOf)
+def _(several: Any) -> spaces.Space[Any]:
+    kinds = type(several[0]).__mro__  # gymnasium's own function knows the exact types only
+    known = next(kind for kind in kinds if kind in gym_utils.batch_differing_spaces.registry)
+    return gym_utils.batch_differing_spaces.dispatch(known)(several)
+
+
+@batch_differing_spaces.register(spaces.Discrete)
+def _(several: Any) -> spaces.Space[Any]:
+    dtype = np.result_type(*[space.dtype for space in several])
+    if dtype.kind not in "iu":
+        raise ValueError(
+            "batch_differing_spaces: there is no common integer dtype of "
+            f"{[str(space.dtype) for space in several]}. Give the Discrete spaces int64."
+        )
+    return spaces.MultiDiscrete(
+        nvec=np.array([int(space.n) for space in several], dtype),
+        start=np.array([int(space.start) for space in several], dtype),
+        dtype=dtype.type,
+        seed=deepcopy(several[0].np_random),
+    )
+
+
+@batch_differing_spaces.register(spaces.Tuple)
+def _(several: Any) -> spaces.Space[Any]:
+    lengths = [len(space.spaces) for space in several]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"Expected all Tuple spaces to have the same length, actually {lengths}")
+    parts = zip(*[space.spaces for space in several], strict=True)
+    return spaces.Tuple(
+        tuple(batch_differing_spaces(list(same)) for same in parts),
+        seed=deepcopy(several[0].np_random),
+    )
+
+
+@batch_differing_spaces.register(spaces.Dict)
+def _(several: Any) -> spaces.Space[Any]:
+    first = several[0]
+    if not all(first.spaces.keys() == space.spaces.keys() for space in several):
+        raise ValueError(
+            "Expected all Dict spaces to have the same keys, actually "
+            f"{[list(space.spaces) for space in several]}"
+        )
+    return _dict_like(
+        first,
+        {key: batch_differing_spaces([space.spaces[key] for space in several]) for key in first},
+    )
+
+
+@singledispatch
+def iterate(space: spaces.Space[Any], items: Any) -> Iterator[Any]:
+    """Iterates over the elements of a batch.
+
+    Args:
+      space: the batched space (`batch_space(single_space, n)`).
+      items: an element of it.
+
+    Returns:
+      An iterator over `n` elements of the single space: views of the arrays, new dicts and tuples.
+      A Dict or Tuple without any array in it does not know its `n`: it has none to iterate over
+      where it stands alone, and as many as needed inside another space.
+
+    Raises:
+      TypeError: if `space` is no gymnasium space, or no batch (Discrete).
+      CustomSpaceError: if `iterate` is not registered for the space.
+
+    >>> list(iterate(spaces.MultiDiscrete([3, 3]), np.array([2, 0])))
+    [np.int64(2), np.int64(0)]
+    """
+    return gym_utils.iterate(space, items)
+
+
+@iterate.register(spaces.Box)
+@iterate.register(spaces.Discrete)
+@iterate.register(spaces.MultiDiscrete)
+@iterate.register(spaces.MultiBinary)
+def _(space: spaces.Space[Any], items: Any) -> Iterator[Any]:
+    return gym_utils.iterate(space, items)
+
+
+@iterate.register(spaces.Tuple)
+def _(space: spaces.Tuple[Any], items: Any) -> Iterator[Any]:
+    unregistered = iterate.dispatch(object)
+    if any(iterate.dispatch(type(part)) is unregistered for part in space.spaces):
+        return gym_utils.iterate(space, items)  # a batch of Text, Graph, ...: one space an element
+    batches = [
+        None if _is_hollow(part) else iterate(part, items[index])
+        for index, part in enumerate(space.spaces)
+    ]
+    return (tuple(row) for row in _rows(space.spaces, batches))
+
+
+@iterate.register(spaces.Dict)
+def _(space: spaces.Dict, items: Any) -> Iterator[Any]:
+    parts = space.spaces
+    batches = [
+        None if _is_hollow(part) else iterate(part, items[key]) for key, part in parts.items()
+    ]
+    for row in _rows(tuple(parts.values()), batches):
+        yield dict(zip(parts, row, strict=True))
+
+
+def _rows(parts: Iterable[Any], batches: list[Iterator[Any] | None]) -> Iterator[list[Any]]:
+    """Zips the batches; a hollow part (None) stands as an empty element in every row."""
+    present = [batch for batch in batches if batch is not None]
+    for row in zip(*present, strict=True):
+        elements = iter(row)
+        yield [
+            _hollow_element(part) if batch is None else next(elements)
+            for part, batch in zip(parts, batches, strict=True)
+        ]
+
+
+def _is_hollow(space: Any) -> bool:
+    """Tells whether a space is a Dict or Tuple with nothing but such in it."""
+    if isinstance(space, spaces.Dict):
+        return all(_is_hollow(part) for part in space.spaces.values())
+    return isinstance(space, spaces.Tuple) and all(_is_hollow(part) for part in space.spaces)
+
+
+def _hollow_element(space: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _hollow_element(part) for key, part in space.spaces.items()}
+    return tuple(_hollow_element(part) for part in space.spaces)
+
+
+@singledispatch
+def create_empty_array(
+    space: spaces.Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros
+) -> Any:
+    """Makes the `out` that `concatenate` fills.
+
+    Args:
+      space: the space of one environment.
+      n: how many environments.
+      fn: makes an array from a shape and `dtype=`.
+
+    Returns:
+      Arrays `[n, *D]` in dicts and tuples as the space has them. With `fn=np.zeros` they lie in the
+      space: where 0 is out of bounds, the nearest bound stands. For Text, Graph, Sequence and
+      OneOf a tuple of placeholders, for any other space None.
+
+    Raises:
+      TypeError: if `space` is no gymnasium space.
+
+    >>> create_empty_array(spaces.Discrete(3, start=5), n=2)
+    array([5, 5])
+    """
+    return gym_utils.create_empty_array(space, n, fn)
+
+
+@create_empty_array.register(spaces.Box)
+@create_empty_array.register(spaces.Discrete)
+@create_empty_array.register(spaces.MultiDiscrete)
+@create_empty_array.register(spaces.MultiBinary)
+def _(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
+    array: Any = gym_utils.create_empty_array(space, n, fn)
+    if fn is not np.zeros or isinstance(space, spaces.MultiBinary):
+        return array
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + (space.n - 1)
+    else:
+        low, high = space.start, space.start + (space.nvec - 1)
+    return np.clip(array, low, high) if np.any(low > 0) or np.any(high < 0) else array
+
+
+@create_empty_array.register(spaces.Tuple)
+def _(space: spaces.Tuple[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
+    return tuple(create_empty_array(part, n=n, fn=fn) for part in space.spaces)
+
+
+@create_empty_array.register(spaces.Dict)
+def _(space: spaces.Dict, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
+    return {key: create_empty_array(part, n=n, fn=fn) for key, part in space.spaces.items()}
