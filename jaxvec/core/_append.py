@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from jaxvec.core._layers import Space, categories, encode_one_hot, flat_rows
+from jaxvec.core._layers import Space, box_bounds, categories, encode_one_hot, flat_rows
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     all_rows,
@@ -197,7 +197,7 @@ def _appended_space(space: Space, name: str, column: spaces.Box, where: str) -> 
             "Tuple: put flatten_observation or one_hot below, or make it a part of a Dict."
         )
     dtype = _floating(space.dtype)
-    parts = [_bounds(box, dtype) for box in (space, column)]
+    parts = [box_bounds(box, dtype) for box in (space, column)]
     low, high = (np.concatenate(bounds) for bounds in zip(*parts, strict=True))
     return spaces.Box(low, high, dtype=dtype.type)
 
@@ -213,17 +213,8 @@ def _action_box(space: Space) -> spaces.Box:
         )
     if not isinstance(space, spaces.Box):
         return spaces.Box(0, 1, (spaces.flatdim(space),), np.float32)
-    low, high = _bounds(space, np.dtype(np.float32))
+    low, high = box_bounds(space, np.dtype(np.float32))
     return spaces.Box(np.minimum(low, 0).ravel(), np.maximum(high, 0).ravel(), dtype=np.float32)
-
-
-def _bounds(box: spaces.Box, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """Returns the bounds of a Box in a floating dtype; a whole-number one hides where it has none."""
-    with np.errstate(over="ignore"):  # a bound beyond the dtype is none
-        return (
-            np.where(box.bounded_below, box.low, -np.inf).astype(dtype),
-            np.where(box.bounded_above, box.high, np.inf).astype(dtype),
-        )
 
 
 def _floating(dtype: Any) -> np.dtype[Any]:

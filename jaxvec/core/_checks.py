@@ -56,9 +56,9 @@ def check_finite(check_inf: bool = True) -> Transform:
     def report(state: CheckFiniteState, timestep: Timestep, mask: Array | None = None) -> Timestep:
         xp, rows = namespace(state.action), state.action.shape[0]
         flags = {
+            "action": state.action,
             "obs": bad_obs(timestep, rows, xp),
             "reward": bad_rows(timestep.reward, rows, xp),
-            "action": state.action,
         }
         if mask is not None:
             # The other rows of a partial reset hold anything.

@@ -15,6 +15,7 @@ from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     Namespace,
     canonical_dtype,
+    is_integer_or_bool,
     map_obs,
     namespace,
     space_tree,
@@ -143,3 +144,20 @@ def encode_one_hot(x: Array, values: tuple[Array, ...], dtype: Any) -> Array:
 def flat_rows(x: Array) -> Array:
     """Returns `[B, ...]` as `[B, D]`; B may be 0."""
     return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+
+
+def box_bounds(box: spaces.Box, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Returns the bounds of a Box in another dtype: none where it has none, or the dtype ends before."""
+    if dtype == box.dtype:
+        return box.low, box.high
+    if is_integer_or_bool(dtype):
+        limits = np.iinfo(dtype)
+        low, high = (np.clip(x, limits.min, limits.max) for x in (box.low, box.high))
+        return low.astype(dtype), high.astype(dtype)
+    # A Box of whole numbers holds its dtype's ends where it has no bounds.
+    low, high = (
+        np.where(box.bounded_below, box.low, -np.inf),
+        np.where(box.bounded_above, box.high, np.inf),
+    )
+    with np.errstate(over="ignore"):
+        return low.astype(dtype), high.astype(dtype)

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from jaxvec.core._images import is_channels_first, is_image_space
 from jaxvec.core._layers import (
     Space,
+    box_bounds,
     categories,
     encode_one_hot,
     flat_rows,
@@ -103,8 +104,8 @@ def extract_key(key: Any) -> Transform:
 def flatten_observation() -> Transform:
     """Makes one vector of an observation, in the order and dtype of `gymnasium.spaces.flatten`.
 
-    Discrete parts are one-hot; dict keys come in the order of the space. (Where JAX holds no 64 bits,
-    the vector has 32, although gymnasium's space says 64.)
+    Discrete parts are one-hot; dict keys come in the order of the space. On the device, where JAX holds
+    no 64 bits, the vector and its space have 32.
 
     Raises:
       TypeError: once the spaces are known, if a part has no fixed size (Text, Sequence, Graph).
@@ -121,7 +122,10 @@ def flatten_observation() -> Transform:
 
     def flat(spec: VecSpec) -> Space:
         _flat_plan(spec.observation_space, np)
-        return spaces.flatten_space(spec.observation_space)
+        box: Any = spaces.flatten_space(spec.observation_space)
+        dtype = canonical_dtype(box.dtype, backend_namespace(spec.backend))
+        low, high = box_bounds(box, dtype)
+        return spaces.Box(low, high, dtype=dtype.type)
 
     return observation_layer(plan, apply, flat)
 
@@ -157,13 +161,11 @@ def cast_observation(dtype: Any, *, scale: float | None = None) -> Transform:
         if target.kind != "f":
             _check_whole(box, target)
             return spaces.Box(box.low, box.high, box.shape, target.type)
-        with np.errstate(over="ignore"):  # a bound beyond the dtype is none
-            bounds = (
-                np.where(box.bounded_below, cast(box.low), -np.inf * np.sign(scale or 1)),
-                np.where(box.bounded_above, cast(box.high), np.inf * np.sign(scale or 1)),
-            )
-        low, high = np.minimum(*bounds), np.maximum(*bounds)
-        return spaces.Box(low.astype(target), high.astype(target), box.shape, target.type)
+        ends = box_bounds(box, target)
+        if scale is not None:
+            with np.errstate(over="ignore"):
+                ends = ends[0] * target.type(scale), ends[1] * target.type(scale)
+        return spaces.Box(np.minimum(*ends), np.maximum(*ends), box.shape, target.type)
 
     def leaves(spec: VecSpec) -> PyTree:
         held = canonical_dtype(target, backend_namespace(spec.backend))

@@ -56,7 +56,7 @@ def flags_of(layer, backend, step, action=None):
         assert sent is given
     state, out = layer.update(state, step)
     found = out.info["non_finite"]
-    assert list(found) == ["obs", "reward", "action"]
+    assert list(found) == ["action", "obs", "reward"]
     for flag in found.values():
         assert flag.shape == (N,)
         assert flag.dtype == bool

@@ -215,15 +215,17 @@ class TestFlattenObservation:
         space = FLATTENED[name]
         (obs, samples), (final, final_samples) = batch(space, 1), batch(space, 2)
         spec, step = run(flatten_observation(), space, backend, obs, final)
-        assert spec.observation_space == spaces.flatten_space(space)
+        flat = spaces.flatten_space(space)
+        dtype = flat.dtype if backend == "numpy" else jax.dtypes.canonicalize_dtype(flat.dtype)
+        if dtype == flat.dtype:
+            assert spec.observation_space == flat
+        np.testing.assert_array_equal(spec.observation_space.low, flat.low.astype(dtype))
+        np.testing.assert_array_equal(spec.observation_space.high, flat.high.astype(dtype))
+        assert step.obs.dtype == spec.observation_space.dtype == dtype
         expected = np.stack([spaces.flatten(space, sample) for sample in samples])
         np.testing.assert_array_equal(step.obs, expected)
         ended = step.final_obs[0 if backend == "numpy" else 1]
         np.testing.assert_array_equal(ended, spaces.flatten(space, final_samples[1]))
-        if backend == "numpy":
-            assert step.obs.dtype == spec.observation_space.dtype
-        else:
-            assert step.obs.dtype == jax.dtypes.canonicalize_dtype(spec.observation_space.dtype)
         assert_rows_fit(spec.observation_space, step.obs, N)
 
     def test_the_order_of_an_unsorted_dict_survives_jit(self, backend):

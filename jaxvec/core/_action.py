@@ -1,0 +1,261 @@
+"""Actions on their way down: clipped, rescaled, or not let go of. They leave in the space's dtype."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxvec.core._layers import Space, box_bounds
+from jaxvec.core._transform import Timestep, Transform, VecSpec
+from jaxvec.core._xp import (
+    backend_namespace,
+    canonical_dtype,
+    is_integer_or_bool,
+    namespace,
+    where_rows,
+)
+from jaxvec.random import key_words, uniform_rows
+from jaxvec.typing import Action, Array, Key, PyTree
+
+STICKY_SALT = 0x571C4B07
+"""Sets the draws of `sticky_action` apart from what others draw from the same row keys."""
+
+
+class Bounds(NamedTuple):
+    """What the actions of the environment lie between."""
+
+    low: Array  # [*A], in the dtype of the action space
+    high: Array  # [*A]
+
+
+class StickyState(NamedTuple):
+    """What each row did last, and how far its random numbers are."""
+
+    words: Array  # uint32 [N, 2], the row keys
+    draws: Array  # uint32 [N], draws so far
+    last: Array  # [N, *A], the action that was executed last
+    has_last: Array  # bool [N]: it belongs to the running episode
+
+
+def clip_action() -> Transform:
+    """Clips actions to the bounds of the environment's Box; above it, the action space has none.
+
+    Where the Box has no bound, nothing is clipped. NaN passes: `check_finite` finds it.
+
+    Raises:
+      TypeError: once the spaces are known, if the action space is no Box.
+    """
+
+    def spec(spec: VecSpec) -> VecSpec:
+        box = _box(spec.action_space, "clip_action")
+        unsigned = box.dtype.kind == "u"
+        low, high = (0, np.iinfo(box.dtype).max) if unsigned else (-np.inf, np.inf)
+        free: Space = spaces.Box(low, high, box.shape, box.dtype.type)
+        return spec._replace(action_space=free)
+
+    def init(layer: VecSpec, keys: Key | None = None) -> Bounds:
+        del keys
+        spec(layer)
+        return _bounds(layer)
+
+    def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
+        low, high = state
+        action = _as_actions(action, low, low.shape, "clip_action")
+        return state, namespace(low).clip(action, low, high)
+
+    return Transform(init, _same_reset, _same_update, action, spec)
+
+
+def rescale_action(low: Any = -1.0, high: Any = 1.0) -> Transform:
+    """Maps actions from `[low, high]` to the bounds of the environment's Box, linearly.
+
+    `low` becomes exactly the environment's lower bound and `high` its upper one; what lies outside is
+    clipped.
+
+    Args:
+      low: the lower bound above this layer, a number or `[*A]`.
+      high: the upper bound, likewise; each above its `low`.
+
+    Raises:
+      ValueError: if a bound is not finite or `low` is not below `high`; once the spaces are known, if
+        their shapes do not fit or the environment's bounds are not finite.
+      TypeError: once the spaces are known, if the action space is no Box of floating numbers.
+    """
+    least, most = np.asarray(low), np.asarray(high)
+    if not (np.isfinite(least).all() and np.isfinite(most).all() and (least < most).all()):
+        raise ValueError(
+            f"rescale_action: low={low}, high={high}, but both must be finite, and low below high."
+        )
+
+    def spec(spec: VecSpec) -> VecSpec:
+        box = _box(spec.action_space, "rescale_action")
+        if is_integer_or_bool(box.dtype):
+            raise TypeError(
+                f"rescale_action: the action space {box} has whole numbers, between which nothing "
+                "can be scaled; it must be a Box of a floating dtype."
+            )
+        if not box.is_bounded():
+            raise ValueError(
+                f"rescale_action: the action space {box} is not bounded, so there is nothing to "
+                "scale to: every low and high must be finite. (clip_action below takes bounds away: "
+                "rescale_action clips by itself.)"
+            )
+        if any(x.shape not in ((), box.shape) for x in (least, most)):
+            raise ValueError(
+                f"rescale_action: low has shape {least.shape} and high {most.shape}, but the action "
+                f"space is {box}: give numbers, or arrays of shape {box.shape}."
+            )
+        start, end = (np.full(box.shape, x, box.dtype) for x in (least, most))
+        if not (start < end).all():
+            raise ValueError(f"rescale_action: low={low} and high={high} are the same {box.dtype}.")
+        return spec._replace(action_space=spaces.Box(start, end, box.shape, box.dtype.type))
+
+    def init(layer: VecSpec, keys: Key | None = None) -> Bounds:
+        del keys
+        spec(layer)
+        return _bounds(layer)
+
+    def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
+        low, high = state
+        xp, start, end = namespace(low), least.astype(low.dtype), most.astype(low.dtype)
+        action = xp.clip(_as_actions(action, low, low.shape, "rescale_action"), start, end)
+        part = (action - start) / (end - start)
+        # low + part * (high - low) would overflow where the bounds are far apart.
+        scaled = xp.clip((1 - part) * low + part * high, low, high)
+        # XLA divides by a constant by multiplying with its reciprocal: part may fall short of 1.
+        return state, xp.where(action >= end, high, scaled)
+
+    return Transform(init, _same_reset, _same_update, action, spec)
+
+
+def sticky_action(probability: float) -> Transform:
+    """Executes, with some probability, the action again that was executed before.
+
+    It makes a deterministic environment stochastic. An episode's first action is never replaced, and
+    each row draws from its own key, once a step.
+
+    Args:
+      probability: of executing the last action again; 0.25 is usual for Atari games.
+
+    Raises:
+      ValueError: if the probability is outside of [0, 1]; in `init`, if there are no keys.
+      TypeError: once the spaces are known, if the action space is a Dict or Tuple.
+
+    References:
+      Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError(f"sticky_action: probability={probability} is not between 0 and 1.")
+
+    def spec(spec: VecSpec) -> VecSpec:
+        _plain(spec.action_space, "sticky_action")
+        return spec
+
+    def init(layer: VecSpec, keys: Key | None = None) -> StickyState:
+        spec(layer)
+        if keys is None:
+            raise ValueError(
+                "sticky_action: init got no keys, but this layer draws random numbers: pass one key "
+                "per environment, as init(spec, keys)."
+            )
+        xp, num_envs = backend_namespace(layer.backend), layer.num_envs
+        words = xp.asarray(key_words(keys), dtype=np.uint32)
+        if words.shape != (num_envs, 2):
+            raise ValueError(
+                f"sticky_action: the keys' words have shape {tuple(words.shape)}, but {num_envs} "
+                f"environments need ({num_envs}, 2): pass one key per environment."
+            )
+        shape, dtype = _plain(layer.action_space, "sticky_action")
+        return StickyState(
+            words,
+            xp.zeros(num_envs, np.uint32),
+            xp.zeros((num_envs, *shape), canonical_dtype(dtype, xp)),
+            xp.zeros(num_envs, bool),
+        )
+
+    def reset(
+        state: StickyState, timestep: Timestep, mask: Array | None = None
+    ) -> tuple[StickyState, Timestep]:
+        xp = namespace(state.has_last)
+        started = xp.ones_like(state.has_last) if mask is None else mask
+        return state._replace(has_last=state.has_last & ~started), timestep
+
+    def update(state: StickyState, timestep: Timestep) -> tuple[StickyState, Timestep]:
+        return state._replace(has_last=~timestep.first), timestep
+
+    def action(state: StickyState, action: Action) -> tuple[StickyState, Action]:
+        shape = state.last.shape[1:]
+        action = _as_actions(action, state.last, shape, "sticky_action")
+        if action.shape[0] != state.last.shape[0]:
+            raise ValueError(
+                f"sticky_action: {action.shape[0]} actions came for {state.last.shape[0]} "
+                "environments: pass one for each."
+            )
+        sticks = uniform_rows(state.words, state.draws, STICKY_SALT) < np.float32(probability)
+        executed = where_rows(state.has_last & sticks, state.last, action)
+        return state._replace(draws=state.draws + np.uint32(1), last=executed), executed
+
+    return Transform(init, reset, update, action, spec)
+
+
+def _same_reset(
+    state: PyTree, timestep: Timestep, mask: Array | None = None
+) -> tuple[PyTree, Timestep]:
+    del mask
+    return state, timestep
+
+
+def _same_update(state: PyTree, timestep: Timestep) -> tuple[PyTree, Timestep]:
+    return state, timestep
+
+
+def _box(space: Space, where: str) -> Any:
+    if not isinstance(space, spaces.Box):
+        raise TypeError(
+            f"{where}: the action space is {space}, but only a Box has bounds: drop this layer."
+        )
+    return space
+
+
+def _bounds(spec: VecSpec) -> Bounds:
+    """Returns the bounds of the actions, as the backend's arrays."""
+    xp, box = backend_namespace(spec.backend), _box(spec.action_space, "Bounds")
+    low, high = box_bounds(box, canonical_dtype(box.dtype, xp))
+    return Bounds(xp.array(low), xp.array(high))
+
+
+def _plain(space: Space, where: str) -> tuple[Any, Any]:
+    """Returns shape and dtype of the actions of a space whose actions are one array."""
+    if not isinstance(
+        space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    ):
+        raise TypeError(
+            f"{where}: the action space {space} is not supported; it must be a Box, Discrete, "
+            "MultiDiscrete or MultiBinary."
+        )
+    return space.shape, space.dtype
+
+
+def _as_actions(action: Action, like: Array, shape: tuple[int, ...], where: str) -> Array:
+    """Returns actions `[N, *A]` as an array of the backend and dtype of `like`; `shape` is `[*A]`.
+
+    Raises:
+      ValueError: if their shape is another one: broadcasting would mix rows up without a word.
+      TypeError: if they are a dict or tuple, or floating where whole numbers are needed.
+    """
+    if isinstance(action, dict | tuple):
+        raise TypeError(
+            f"{where}: the actions are a {type(action).__name__}, but they must be one array."
+        )
+    action = namespace(like).asarray(action)
+    if action.ndim == 0 or action.shape[1:] != shape:
+        raise ValueError(
+            f"{where}: the actions have shape {tuple(action.shape)}, but one action has shape "
+            f"{tuple(shape)}: pass [N, *action]."
+        )
+    if is_integer_or_bool(like.dtype) and not is_integer_or_bool(action.dtype):
+        raise TypeError(
+            f"{where}: the actions are {action.dtype}, but the action space holds {like.dtype}: "
+            "casting would cut them off. Round them first."
+        )
+    return action.astype(like.dtype)
