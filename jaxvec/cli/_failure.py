@@ -1,0 +1,58 @@
+"""How a command ends early: one clear line on standard error, and an exit code; never a traceback."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BAD_INPUT = 2
+FAILED = 1
+
+_LIBRARIES = ("site-packages", "dist-packages", str(Path(__file__).parents[1]))
+
+
+class Failure(Exception):
+    """Ends a command.
+
+    Args:
+      message: the line for the user.
+      exit_code: 2 for bad input, 1 for a run that failed.
+    """
+
+    def __init__(self, message: str, exit_code: int = BAD_INPUT) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def failing(doing: str, exit_code: int = BAD_INPUT) -> Iterator[None]:
+    """Turns any exception of the body into a `Failure` that says what was being done.
+
+    Args:
+      doing: how the line begins; "" where the exception's message says enough.
+      exit_code: the code to end with.
+    """
+    try:
+        yield
+    except Failure:
+        raise
+    except Exception as error:  # a user's own code may raise anything
+        raise Failure(f"{doing}: {told(error)}" if doing else told(error), exit_code) from error
+
+
+def told(error: BaseException) -> str:
+    """Returns an exception as one line: where in the user's code, its kind, its message.
+
+    Messages of jaxvec's own, a mistake in an option for instance, stand for themselves.
+    """
+    message = " ".join(str(error).split())
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(part in frame.filename for part in _LIBRARIES) and "<frozen" not in frame.filename
+    ]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
+    kind = type(error).__name__
+    if not place and isinstance(error, ValueError | TypeError | KeyError):
+        return message
+    return f"{place}{kind}: {message}" if message else f"{place}{kind}"

@@ -1,0 +1,50 @@
+"""Tables and JSON on standard output."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxvec.cli._rollout import Report
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON value, and nothing else, on standard output."""
+    print(json.dumps(value, allow_nan=False))
+
+
+def print_report(report: Report) -> None:
+    """Prints the closing table of a rollout."""
+    table = Table(title=f"{report.env}, {report.num_envs:,} environments", title_justify="left")
+    table.add_column()
+    table.add_column(justify="right")
+    table.show_header = False
+    table.add_row("layers", ", ".join(report.layers))
+    table.add_row("environment steps", f"{report.env_steps:,}")
+    table.add_row("steps/s, without compiling", f"{report.steps_per_second:,.0f}")
+    table.add_row("time, compiling", f"{report.compile_seconds:.2f} s")
+    table.add_row("time, stepping", f"{report.seconds:.2f} s")
+    table.add_row("episodes", f"{report.episodes:,}")
+    table.add_row("return, mean (min to max)", _spread(report.returns))
+    table.add_row("length, mean (min to max)", _spread(report.lengths))
+    for what, path in report.files.items():
+        table.add_row(what, path)
+    Console().print(table)
+
+
+def _spread(summary: dict[str, float | None]) -> str:
+    if summary["mean"] is None:
+        return "no episode ended"
+    return f"{summary['mean']:,.2f} ({summary['min']:,.6g} to {summary['max']:,.6g})"
+
+
+def print_envs(rows: list[dict[str, Any]]) -> None:
+    """Prints the table of environments."""
+    table = Table()
+    for title in ("id", "observation", "action", "time limit"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        limit = "none" if row["max_episode_steps"] is None else f"{row['max_episode_steps']:,}"
+        table.add_row(row["id"], row["observation_space"], row["action_space"], limit)
+    Console().print(table)

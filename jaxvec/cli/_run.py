@@ -1,0 +1,157 @@
+"""A long rollout in pieces, for a progress bar: one program, whatever the length of the last piece.
+
+Each piece is a loop with a length that is only known when it runs, so that nothing is compiled again for
+the rest that is left at the end, and pieces may follow the clock: each takes about a fifth of a second.
+"""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxvec.cli._failure import FAILED, Failure, failing, told
+from jaxvec.cli._monitor import Episodes
+from jaxvec.core._checks import raise_if_not_finite
+from jaxvec.core._transform import Timestep
+from jaxvec.envs import BatchedEnv, Carry, Policy, begin, rollout
+from jaxvec.envs._rollout import PolicyFunction
+from jaxvec.typing import Action, Array, Key, Obs
+
+_SECONDS_PER_PIECE = 0.2
+_ROWS_PER_PIECE = 2**20  # bounds what a piece hands to the host: 10 bytes a row
+
+
+class Kept(NamedTuple):
+    """What leaves the device of each step."""
+
+    done: Array  # bool [N]
+    returns: Array  # float32 [N], to be read where `done`
+    lengths: Array  # int32 [N], to be read where `done`
+    bad: Array  # bool [N]: something was not finite
+
+
+class Piece(NamedTuple):
+    """One piece of a run, done."""
+
+    length: int  # steps
+    seconds: float  # that it took on the device
+    episodes: Episodes
+
+
+class Run:
+    """A rollout that is compiled, and advances piece by piece.
+
+    Args:
+      env: N environments with `check_finite` and `episode_statistics` among their layers.
+      policy: what acts.
+      key: one key.
+      num_steps: T.
+
+    Raises:
+      Failure: if environment, layers and policy do not fit together; if the first observations hold NaN
+        or infinity.
+    """
+
+    def __init__(
+        self, env: BatchedEnv, policy: PolicyFunction | Policy, key: Key, num_steps: int
+    ) -> None:
+        self.env, self.policy, self.num_steps = env, policy, num_steps
+        self._most = max(1, min(num_steps, _ROWS_PER_PIECE // env.spec.num_envs))
+        started = time.perf_counter()
+        with failing(""):
+            self.carry = jax.block_until_ready(begin(env, policy, key))
+            self._advance = (
+                jax.jit(partial(_advance, env, policy, self._most))
+                .lower(self.carry, np.int32(1))
+                .compile()
+            )
+        self.compile_seconds = time.perf_counter() - started
+        _check_first(self.carry.obs)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Runs all T steps.
+
+        Raises:
+          Failure: at the first NaN or infinity.
+        """
+        step, seconds, length = 0, 0.0, min(8, self._most)
+        while step < self.num_steps:
+            length = min(length, self._most, self.num_steps - step)
+            started = time.perf_counter()
+            with failing(f"at step {step}", FAILED):
+                carry, kept = self._advance(self.carry, np.int32(length))
+                kept = Kept(*(np.asarray(column)[:length] for column in kept))
+            took = time.perf_counter() - started
+            if kept.bad.any():
+                self._explain(step)
+            self.carry = carry
+            yield Piece(length, took, _episodes(kept, step, seconds, took))
+            step, seconds = step + length, seconds + took
+            length = max(1, int(length * min(8.0, _SECONDS_PER_PIECE / max(took, 1e-6))))
+
+    def _explain(self, step: int) -> None:
+        """Plays the last piece again, step by step, to name the value that was not finite."""
+        carry = self.carry
+        while True:
+            carry, (_, action, timestep) = rollout(self.env, self.policy, carry.key, 1, start=carry)
+            action, timestep = jax.tree.map(lambda leaf: leaf[0], (action, timestep))
+            try:
+                raise_if_not_finite(timestep, action)
+            except ValueError as error:
+                raise Failure(f"at step {step}: {told(error)}", FAILED) from None
+            step += 1
+
+
+def _advance(
+    env: BatchedEnv, policy: PolicyFunction | Policy, most: int, carry: Carry, length: Array
+) -> tuple[Carry, Kept]:
+    """Runs `length` steps, `most` at the most; rows of the result beyond `length` are empty."""
+
+    def one(carry: Carry) -> tuple[Carry, Kept]:
+        carry, kept = rollout(env, policy, carry.key, 1, start=carry, collect=_keep)
+        return carry, jax.tree.map(lambda leaf: leaf[0], kept)
+
+    def body(i: Array, so_far: tuple[Carry, Kept]) -> tuple[Carry, Kept]:
+        carry, rows = so_far
+        carry, row = one(carry)
+        return carry, jax.tree.map(lambda all, new: all.at[i].set(new), rows, row)
+
+    avals = jax.eval_shape(one, carry)[1]
+    empty = jax.tree.map(lambda aval: jnp.zeros((most, *aval.shape), aval.dtype), avals)
+    result: tuple[Carry, Kept] = jax.lax.fori_loop(0, length, body, (carry, empty))
+    return result
+
+
+def _keep(obs: Obs, action: Action, timestep: Timestep) -> Kept:
+    del obs, action
+    episode, flags = timestep.info["episode"], timestep.info["non_finite"]
+    bad = flags["obs"] | flags["reward"] | flags["action"]
+    return Kept(timestep.done & timestep.valid, episode["r"], episode["l"], bad)
+
+
+def _episodes(kept: Kept, step: int, seconds: float, took: float) -> Episodes:
+    """Returns the episodes of a piece that began at `step`, after `seconds`."""
+    at, rows = np.nonzero(kept.done)
+    return Episodes(
+        returns=kept.returns[at, rows],
+        lengths=kept.lengths[at, rows],
+        steps=step + at + 1,
+        seconds=seconds + took * (at + 1) / len(kept.done),
+    )
+
+
+def _check_first(obs: Obs) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(obs):
+        values = np.asarray(leaf)
+        if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
+            row = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise Failure(
+                f"the first observation of row {row}{jax.tree_util.keystr(path)} is "
+                f"{values[row].tolist()}: the environment's reset gives NaN or infinity.",
+                FAILED,
+            )
+

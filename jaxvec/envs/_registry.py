@@ -1,0 +1,134 @@
+"""Environments by name: `make("CartPole-v1")`.
+
+The table holds where a factory lies, not the factory: an environment's module is imported when it is made.
+An id with a colon, such as `gymnax:Breakout-MinAtar`, is kept for the libraries that adapters bring.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from jaxvec.envs._env import Env
+from jaxvec.errors import UnknownEnvError
+
+Factory = Callable[..., Env[Any, Any]]
+"""Makes one environment; its keyword arguments are the options of `make`."""
+
+_FACTORIES: dict[str, Factory | str] = {
+    "CartPole-v1": "jaxvec.envs.classic:cart_pole",
+    "Pendulum-v1": "jaxvec.envs.classic:pendulum",
+    "Acrobot-v1": "jaxvec.envs.classic:acrobot",
+    "MountainCar-v0": "jaxvec.envs.classic:mountain_car",
+    "MountainCarContinuous-v0": "jaxvec.envs.classic:continuous_mountain_car",
+    "Breakout-MinAtar-v1": "jaxvec.envs.minatar_breakout:breakout",
+}
+
+
+def make(id: str, **options: Any) -> Env[Any, Any]:  # noqa: A002  the field's word for it
+    """Makes one environment of a registered kind.
+
+    >>> from jaxvec.envs import make
+    >>> env = make("CartPole-v1", sutton_barto_reward=True)
+    >>> env.action_space, env.max_episode_steps
+    (Discrete(2), 500)
+
+    Args:
+      id: its name, one of `available()`.
+      **options: what its factory takes.
+
+    Returns:
+      The environment. Its `metadata["name"]` is the id, unless the factory gave it another.
+
+    Raises:
+      UnknownEnvError: if nothing is registered under that id; the message lists the near ones.
+      TypeError: if the factory has no such option, or returns something else than an `Env`.
+    """
+    factory = _factory(id)
+    _check_options(id, factory, options)
+    env = factory(**options)
+    if not isinstance(env, Env):
+        raise TypeError(
+            f"make({id!r}): its factory {factory!r} returned {type(env).__name__}, not a "
+            "jaxvec.Env. Adapt it first, for instance by jaxvec.envs.from_gymnasium_func."
+        )
+    return env._replace(metadata={"name": id, **env.metadata})
+
+
+def register(id: str, factory: Factory | str, *, replace: bool = False) -> None:  # noqa: A002
+    """Gives an environment a name, for `make` and for the command line.
+
+    Args:
+      id: the name, by custom `Name-v0`.
+      factory: returns an `Env`; or where it lies, as "module:attribute", to be imported when needed.
+      replace: whether an environment of that name may be replaced.
+
+    Raises:
+      ValueError: if the id is taken, empty or holds a colon, or if the factory's text is no
+        "module:attribute".
+      TypeError: if the factory is neither callable nor a text.
+    """
+    if not id or ":" in id:
+        raise ValueError(
+            f"register: id={id!r}, but a name must not be empty and has no ':', which parts a "
+            "library from its environment."
+        )
+    if isinstance(factory, str):
+        module, _, attribute = factory.partition(":")
+        if not (module and attribute):
+            raise ValueError(
+                f"register({id!r}): factory={factory!r} must read 'module:attribute', as in "
+                "'my_package.envs:make_maze'."
+            )
+    elif not callable(factory):
+        raise TypeError(
+            f"register({id!r}): factory={factory!r} cannot be called. Give a function that returns "
+            "the environment, such as `lambda: env`."
+        )
+    if id in _FACTORIES and not replace:
+        raise ValueError(
+            f"register: {id!r} is taken, by {_FACTORIES[id]!r}. Choose another name, or pass "
+            "replace=True."
+        )
+    _FACTORIES[id] = factory
+
+
+def available() -> list[str]:
+    """Returns the ids that `make` knows, in alphabetical order."""
+    return sorted(_FACTORIES)
+
+
+def _factory(id: str) -> Factory:  # noqa: A002
+    if id not in _FACTORIES:
+        raise UnknownEnvError(_unknown(id))
+    factory = _FACTORIES[id]
+    if isinstance(factory, str):
+        module, _, attribute = factory.partition(":")
+        found: Factory = getattr(import_module(module), attribute)
+        return found
+    return factory
+
+
+def _unknown(id: str) -> str:  # noqa: A002
+    if ":" in id:
+        return (
+            f"make: {id!r} names a library before its ':', and no library is known. Adapt the "
+            "environment yourself and register it under a name of its own (jaxvec.envs.register)."
+        )
+    by_lower = {name.lower(): name for name in _FACTORIES}
+    near = difflib.get_close_matches(id.lower(), by_lower, n=3, cutoff=0.5)
+    if near:
+        names = " or ".join(repr(by_lower[name]) for name in near)
+        return f"make: there is no environment {id!r}. Did you mean {names}?"
+    return f"make: there is no environment {id!r}, and none of a like name: {', '.join(available())}."
+
+
+def _check_options(id: str, factory: Factory, options: dict[str, Any]) -> None:  # noqa: A002
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise TypeError(
+            f"make({id!r}): {error}. Its options are {signature.replace(return_annotation=inspect.Signature.empty)}."
+        ) from None

@@ -1,0 +1,79 @@
+"""The public names: the lazy table, the stub for type checkers, and what is really there."""
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import jaxvec
+import pytest
+
+STUB = Path(jaxvec.__file__).with_name("__init__.pyi")
+ASKED_FOR = """
+    chain frame_stack normalize_observation normalize_reward episode_statistics update_moments
+    RunningMoments Timestep VecSpec Transform Env BatchedEnv vectorize wrap rollout save load
+""".split()
+
+
+def stub_names() -> dict[str, str]:
+    """Returns name -> module of everything that the stub exports."""
+    return {
+        alias.asname: node.module
+        for node in ast.walk(ast.parse(STUB.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+
+
+@pytest.mark.parametrize("name", jaxvec.__all__)
+def test_every_public_name_resolves(name):
+    assert getattr(jaxvec, name) is not None
+    assert name in dir(jaxvec)
+
+
+def test_the_stub_exports_exactly_the_public_names():
+    assert set(stub_names()) == set(jaxvec.__all__)
+
+
+def test_the_stub_takes_every_name_from_the_module_that_the_table_names():
+    for name, module in stub_names().items():
+        expected = getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
+        assert getattr(jaxvec, name) is expected, name
+
+
+@pytest.mark.parametrize("name", ASKED_FOR)
+def test_the_names_of_the_interface_are_there(name):
+    assert name in jaxvec.__all__
+
+
+def test_environments_and_laws_have_the_names_of_the_interface():
+    for name in ("make", "register", "available", "from_gymnasium_func"):
+        assert callable(getattr(jaxvec.envs, name))
+    for name in ("check_transform", "check_env"):
+        assert callable(getattr(jaxvec.testing, name))
+
+
+def test_an_unknown_name_is_an_attribute_error_that_names_it():
+    with pytest.raises(AttributeError, match="no attribute 'frame_stak'"):
+        _ = jaxvec.frame_stak
+
+
+def test_every_public_function_and_class_has_a_docstring():
+    packages = (jaxvec, jaxvec.envs, jaxvec.spaces, jaxvec.random, jaxvec.io, jaxvec.testing)
+    for package in packages:
+        for name in getattr(package, "__all__", ()):
+            value = getattr(package, name)
+            if callable(value):
+                assert inspect.getdoc(value), f"{package.__name__}.{name}"
+
+
+def test_rollout_has_the_agreed_signature():
+    assert str(inspect.signature(jaxvec.rollout)).split(" -> ")[0] == (
+        "(env: jaxvec.envs._env.BatchedEnv, "
+        "policy: collections.abc.Callable[[typing.Any, typing.Any], typing.Any] | "
+        "jaxvec.envs._rollout.Policy, key: Any, num_steps: int, *, "
+        "start: jaxvec.envs._rollout.Carry | None = None, "
+        "collect: collections.abc.Callable[[typing.Any, typing.Any, jaxvec.core._transform.Timestep], "
+        "typing.Any] | None = None)"
+    )
