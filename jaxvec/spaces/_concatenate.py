@@ -33,7 +33,7 @@ def concatenate(space: spaces.Space[Any], items: Iterable[Any], out: Any) -> Any
     Raises:
       TypeError: if `space` is no gymnasium space, or an element's dtype cannot be cast to that of
         `out` with the rule "same_kind".
-      MissingPartError: if an element lacks a key or a part (it is a ValueError and a KeyError).
+      MissingPartError: if an element lacks a key or a part (a ValueError, a LookupError too).
       ValueError: if an element's shape is wrong, a number does not fit, or there are not `n`. Then
         nothing is written.
 

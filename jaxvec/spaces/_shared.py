@@ -140,7 +140,7 @@ def write_to_shared_memory(
 
     Raises:
       CustomSpaceError: if the function is not registered for the space.
-      MissingPartError: if a key or a part is missing (it is a ValueError and a KeyError).
+      MissingPartError: if a key or a part is missing (a ValueError that is a LookupError too).
       TypeError: if `space` is no gymnasium space, or a part of the value is of the wrong kind.
       ValueError: if there is no such row, a shape is wrong, a number does not fit the dtype, or a
         text is too long or has other characters. Nothing is written then.
@@ -233,7 +233,7 @@ def _checked_choice(
     if not isinstance(choice, int | np.integer):
         refuse_type(choice, "an integer (which space)", space, row, place)
     if not 0 <= choice < len(space.spaces):
-        raise ValueError(
+        raise MissingPartError(
             f"{named(row, place)}: the value chooses space {choice}, there are {len(space.spaces)}; "
             f"the space is {space}."
         )

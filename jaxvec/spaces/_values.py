@@ -19,8 +19,8 @@ Place: TypeAlias = tuple[Any, Any] | None
 """Where in a nested space: None at the top, else the place of the parent and the key there."""
 
 
-class MissingPartError(ValueError, KeyError):
-    """A value lacks a key or a part that its space has."""
+class MissingPartError(ValueError, KeyError, IndexError):
+    """A value lacks a key or a part that its space has, or names one that it has not."""
 
     def __str__(self) -> str:
         """Returns the message as it is: a KeyError would show its repr."""
@@ -38,7 +38,7 @@ def write_row(columns: Any, space: spaces.Space[Any], row: int, value: Any) -> N
         space has them. Keys that the space does not have are dropped, with a warning.
 
     Raises:
-      MissingPartError: if a key or a part is missing (it is a ValueError and a KeyError).
+      MissingPartError: if a key or a part is missing (a ValueError that is a LookupError too).
       TypeError: if a part is not a number or an array of numbers, a dict or a tuple where it must be.
       ValueError: if a shape is wrong, or a number does not fit the dtype: it is out of range, or has
         a fraction where integers are kept. Nothing is written then.
@@ -247,8 +247,14 @@ def refuse_type(value: Any, needed: str, space: Any, row: int, place: Place) -> 
 
 def named(row: int, place: Place) -> str:
     """Names a row and a place in it, such as `row 3, ["camera"][0]`."""
+    path = path_of(place)
+    return f"row {row}, {path}" if path else f"row {row}"
+
+
+def path_of(place: Place) -> str:
+    """Writes a place as it would be indexed, such as `["camera"][0]`; "" for the top."""
     path = ""
     while place is not None:
         place, key = place
         path = f"[{key!r}]{path}"
-    return f"row {row}, {path}" if path else f"row {row}"
+    return path
