@@ -23,6 +23,7 @@ from jaxvec.core._xp import (
     all_rows,
     backend_namespace,
     check_one_of,
+    dense_rows,
     map_obs,
     moment_dtype,
     namespace,
@@ -126,10 +127,11 @@ def normalize_observation(
     def step(
         state: NormalizeObservationState, timestep: Timestep
     ) -> tuple[NormalizeObservationState, Timestep]:
-        state = count(state, timestep.obs, timestep.valid | timestep.first)
+        state = count(state, timestep.obs, timestep.moved)
         if count_final and timestep.final_obs is not None:
-            rows = None if timestep.final_rows is not None else timestep.done & timestep.first
-            state = count(state, timestep.final_obs, rows)
+            # Where an ended row does not show its next episode yet, `obs` is the final one: counted.
+            final = dense_rows(timestep.final_obs, timestep.final_rows, timestep.first)
+            state = count(state, final, timestep.done & timestep.first)
         return state, normalized(state, timestep)
 
     def spec(spec: VecSpec) -> VecSpec:

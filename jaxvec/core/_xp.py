@@ -90,6 +90,23 @@ def take_rows(x: Array, rows: Array | None) -> Array:
     return x if rows is None else x[rows]
 
 
+def dense_rows(obs: Obs, rows: Array | None, like: Array) -> Obs:
+    """Spreads a sparse `final_obs` over all rows, zeros elsewhere; the inverse of `take_rows`.
+
+    Args:
+      obs: leaves `[F, *D]` of the rows `rows`, or `[N, *D]` where `rows` is None: returned as it is.
+      rows: integers `[F]`, which rows they are.
+      like: any array `[N]`.
+    """
+
+    def spread(x: Array) -> Array:
+        dense = np.zeros((len(like), *x.shape[1:]), x.dtype)
+        dense[rows] = x
+        return dense
+
+    return obs if rows is None else map_obs(spread, obs)
+
+
 def all_rows(mask: Array) -> bool:
     """Tells whether a host mask holds everywhere. For a traced mask nobody can know: False."""
     return isinstance(mask, np.ndarray) and bool(mask.all())
