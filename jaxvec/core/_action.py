@@ -1,4 +1,4 @@
-"""Actions on their way down: clipped, rescaled, or not let go of. They leave in the space's dtype."""
+"""Actions on their way down: clipped, rescaled, or not let go of."""
 
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ def clip_action() -> Transform:
 
     def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
         low, high = state
-        action = _as_actions(action, low, low.shape, "clip_action")
+        action = _checked(action, low, low.shape, "clip_action").astype(low.dtype)
         return state, namespace(low).clip(action, low, high)
 
     return Transform(init, _same_reset, _same_update, action, spec)
@@ -118,12 +118,13 @@ def rescale_action(low: Any = -1.0, high: Any = 1.0) -> Transform:
     def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
         low, high = state
         xp, start, end = namespace(low), least.astype(low.dtype), most.astype(low.dtype)
-        action = xp.clip(_as_actions(action, low, low.shape, "rescale_action"), start, end)
-        part = (action - start) / (end - start)
+        action = _checked(action, low, low.shape, "rescale_action").astype(low.dtype)
+        action = xp.clip(action, start, end)
+        # By the reciprocal, as XLA divides by a constant anyway: both backends then round alike.
+        part = (action - start) * (1 / (end - start))
         # low + part * (high - low) would overflow where the bounds are far apart.
         scaled = xp.clip((1 - part) * low + part * high, low, high)
-        # XLA divides by a constant by multiplying with its reciprocal: part may fall short of 1.
-        return state, xp.where(action >= end, high, scaled)
+        return state, xp.where(action >= end, high, scaled)  # part may fall short of 1
 
     return Transform(init, _same_reset, _same_update, action, spec)
 
@@ -184,16 +185,17 @@ def sticky_action(probability: float) -> Transform:
         return state._replace(has_last=~timestep.first), timestep
 
     def action(state: StickyState, action: Action) -> tuple[StickyState, Action]:
-        shape = state.last.shape[1:]
-        action = _as_actions(action, state.last, shape, "sticky_action")
-        if action.shape[0] != state.last.shape[0]:
+        last = state.last
+        action = _checked(action, last, last.shape[1:], "sticky_action")
+        if action.shape[0] != last.shape[0]:
             raise ValueError(
-                f"sticky_action: {action.shape[0]} actions came for {state.last.shape[0]} "
-                "environments: pass one for each."
+                f"sticky_action: {action.shape[0]} actions came for {last.shape[0]} environments: "
+                "pass one for each."
             )
         sticks = uniform_rows(state.words, state.draws, STICKY_SALT) < np.float32(probability)
-        executed = where_rows(state.has_last & sticks, state.last, action)
-        return state._replace(draws=state.draws + np.uint32(1), last=executed), executed
+        executed = where_rows(state.has_last & sticks, last, action)
+        draws = state.draws + np.uint32(1)
+        return state._replace(draws=draws, last=executed.astype(last.dtype)), executed
 
     return Transform(init, reset, update, action, spec)
 
@@ -236,8 +238,8 @@ def _plain(space: Space, where: str) -> tuple[Any, Any]:
     return space.shape, space.dtype
 
 
-def _as_actions(action: Action, like: Array, shape: tuple[int, ...], where: str) -> Array:
-    """Returns actions `[N, *A]` as an array of the backend and dtype of `like`; `shape` is `[*A]`.
+def _checked(action: Action, like: Array, shape: tuple[int, ...], where: str) -> Array:
+    """Returns actions `[N, *A]` as an array of the backend of `like`; `shape` is `[*A]`.
 
     Raises:
       ValueError: if their shape is another one: broadcasting would mix rows up without a word.
@@ -258,4 +260,4 @@ def _as_actions(action: Action, like: Array, shape: tuple[int, ...], where: str)
             f"{where}: the actions are {action.dtype}, but the action space holds {like.dtype}: "
             "casting would cut them off. Round them first."
         )
-    return action.astype(like.dtype)
+    return action

@@ -117,8 +117,9 @@ def time_fraction(max_episode_steps: int) -> Transform:
         )
 
     def fraction(steps: Array) -> Array:
-        part = steps.astype(np.float32) / np.float32(limit)
-        return namespace(steps).minimum(part, np.float32(1))[:, None]
+        # By the reciprocal, as XLA divides by a constant anyway: both backends then round alike.
+        part = steps.astype(np.float32) * np.float32(1 / limit)
+        return where_rows(steps < limit, part, namespace(steps).ones_like(part))[:, None]
 
     def init(layer: VecSpec, keys: Key | None = None) -> TimeState:
         del keys

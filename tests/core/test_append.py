@@ -238,15 +238,19 @@ def test_actions_of_a_wrong_shape_and_action_spaces_without_numbers_are_refused(
         layer.spec(spec)
 
 
-def test_time_beyond_the_limit_stays_one():
-    layer = time_fraction(2)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_time_is_exactly_one_at_the_limit_and_stays_so_beyond(backend):
+    layer = time_fraction(41)  # float32: 41 * (1 / 41) is below 1
     obs = np.zeros((N, 1), np.float32)
-    state = layer.init(VecSpec(N, VECTOR, ACTION, backend="numpy"), None)
+    state = layer.init(VecSpec(N, VECTOR, ACTION, backend=backend), None)
+    update = layer.update if backend == "numpy" else jax.jit(layer.update)
+    step = timestep(backend, obs, valid=[1] * 3, first=[0] * 3)
     seen = []
-    for _ in range(4):
-        state, step = layer.update(state, timestep("numpy", obs, valid=[1] * 3, first=[0] * 3))
-        seen.append(float(step.obs[0, 1]))
-    assert seen == [0.5, 1.0, 1.0, 1.0]
+    for _ in range(43):
+        state, out = update(state, step)
+        seen.append(float(out.obs[0, 1]))
+    np.testing.assert_allclose(seen[:40], np.arange(1, 41) / 41, rtol=1e-6)
+    assert seen[40:] == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError)])
