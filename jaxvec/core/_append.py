@@ -5,6 +5,7 @@ A column goes to the end of a Box of one axis, or becomes a part of a Dict or Tu
 """
 
 import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,11 +131,11 @@ def time_fraction(max_episode_steps: int) -> Transform:
         state: TimeState, timestep: Timestep, mask: Array | None = None
     ) -> tuple[TimeState, Timestep]:
         steps = _cleared(mask, state.steps)
-        return TimeState(steps), _append(timestep, name, fraction(steps), fraction(steps))
+        return TimeState(steps), _append(timestep, name, steps, steps, fraction)
 
     def update(state: TimeState, timestep: Timestep) -> tuple[TimeState, Timestep]:
         led, steps = _led_and_opened(timestep, state.steps + 1, state.steps)
-        return TimeState(steps), _append(timestep, name, fraction(led), fraction(steps))
+        return TimeState(steps), _append(timestep, name, led, steps, fraction)
 
     def spec(spec: VecSpec) -> VecSpec:
         column = spaces.Box(0, 1, (1,), np.float32)
@@ -166,12 +167,18 @@ def _led_and_opened(timestep: Timestep, stepped: Array, before: Array) -> tuple[
     return led, led if no_rows(first) else where_rows(first, 0, led)
 
 
-def _append(timestep: Timestep, name: str, led: Array, opened: Array) -> Timestep:
-    """Returns the timestep with one column more, `[N, A]`, for `final_obs` and for `obs`."""
+def _append(
+    timestep: Timestep,
+    name: str,
+    led: Array,
+    opened: Array,
+    column: Callable[[Array], Array] = lambda x: x,
+) -> Timestep:
+    """Returns the timestep with a column more, `[N, A]`: `column(led)` for final_obs, `column(opened)`."""
     final = timestep.final_obs
     if final is not None:
-        final = _appended(final, name, take_rows(led, timestep.final_rows))
-    return timestep._replace(obs=_appended(timestep.obs, name, opened), final_obs=final)
+        final = _appended(final, name, column(take_rows(led, timestep.final_rows)))
+    return timestep._replace(obs=_appended(timestep.obs, name, column(opened)), final_obs=final)
 
 
 def _appended(obs: Obs, name: str, column: Array) -> Obs:
