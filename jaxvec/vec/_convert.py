@@ -1,0 +1,96 @@
+"""Between the two ways to write a step: columns in a `Timestep`, and Stable-Baselines3's 4-tuple."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxvec.core._transform import Timestep
+from jaxvec.core._xp import map_obs
+from jaxvec.typing import Array, Obs
+from jaxvec.vec._infos import Infos
+
+StepReturn = tuple[Obs, Array, Array, Any]
+"""Observations `[N, *D]`, rewards `[N]`, dones bool `[N]`, and N info dicts."""
+
+
+def step_return(timestep: Timestep) -> StepReturn:
+    """Returns a timestep as SB3's tuple; the rewards are a copy, because SB3's learners write into them."""
+    return timestep.obs, np.array(timestep.reward), np.asarray(timestep.done), Infos(timestep)
+
+
+def timestep_of_step(obs: Obs, rewards: Any, dones: Any, infos: Sequence[Any]) -> Timestep:
+    """Returns SB3's tuple as a timestep: what a wrapper in SB3's style hands to the layers above it.
+
+    Args:
+      obs: observations, `[N, *D]`.
+      rewards: `[N]`; they keep their dtype.
+      dones: `[N]`.
+      infos: N dicts. They are kept as the environments' own, and never written. Where an episode ended,
+        "TimeLimit.truncated" and "terminal_observation" become columns.
+
+    Returns:
+      The timestep; `final_rows` are the rows that ended and have a terminal observation.
+    """
+    done = np.asarray(dones).astype(bool)
+    rows = list(infos)
+    ended = np.flatnonzero(done).tolist()
+    truncated = np.zeros_like(done)
+    for row in ended:
+        truncated[row] = bool(rows[row].get("TimeLimit.truncated", False))
+    known = [row for row in ended if rows[row].get("terminal_observation") is not None]
+    final_obs, final_rows = None, None
+    if known:
+        finals = [rows[row]["terminal_observation"] for row in known]
+        final_obs = stack_rows(finals)
+        final_rows = np.asarray(known)
+    return Timestep(
+        obs=obs,
+        reward=np.asarray(rewards),
+        terminated=done & ~truncated,
+        truncated=truncated,
+        valid=np.ones_like(done),
+        first=done,
+        final_obs=final_obs,
+        final_rows=final_rows,
+        rows=rows,
+    )
+
+
+def timestep_of_reset(obs: Obs, num_envs: int, rows: Sequence[Any] | None = None) -> Timestep:
+    """Returns the observations of a full reset as a timestep: no transition, every row a first one."""
+    return opened(obs, np.ones(num_envs, bool), rows)
+
+
+def opened(obs: Obs, first: Array, rows: Sequence[Any] | None = None) -> Timestep:
+    """Returns the timestep of a reset of the rows where `first` holds, bool `[N]`."""
+    no = np.zeros_like(first)
+    return Timestep(
+        obs=obs,
+        reward=np.zeros(first.shape, np.float32),
+        terminated=no,
+        truncated=no.copy(),
+        valid=no.copy(),
+        first=first,
+        rows=rows,
+    )
+
+
+def stack_rows(values: Sequence[Obs]) -> Obs:
+    """Stacks the observations of single environments, F of `[*D]`, to columns `[F, *D]`."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {key: stack_rows([value[key] for value in values]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stack_rows(list(parts)) for parts in zip(*values, strict=True))
+    return np.stack([np.asarray(value) for value in values])
+
+
+def copy_obs(obs: Obs) -> Obs:
+    """Copies every array of an observation."""
+    return map_obs(np.copy, obs)
+
+
+def rows_of(obs: Obs, rows: Array) -> Obs:
+    """Takes rows out of an observation, `[N, *D]` to `[K, *D]`."""
+    return map_obs(lambda column: column[rows], obs)

@@ -1,0 +1,267 @@
+"""A group of environments in one process: step, automatic reset, and everything else one asks of them.
+
+Written once; the caller's process and every worker serve their environments by it. It imports neither
+jax nor flax nor torch, so that a worker starts light.
+"""
+
+import copy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from inspect import signature
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from jaxvec.errors import MissingExtraError
+from jaxvec.vec._columns import Carried, Columns, obs_writer, reward_value
+
+Info = dict[str, Any]
+ClassName = tuple[str, str]
+"""Module and qualified name of a class: what is sent in place of the class itself."""
+
+_MONITOR = ("jaxvec.vec._monitor", "Monitor")
+_STANDS_FOR: dict[ClassName, tuple[ClassName, ...]] = {
+    _MONITOR: (
+        ("stable_baselines3.common.monitor", "Monitor"),
+        ("lit_sb3.common.monitor", "Monitor"),
+        ("lit_sb3.monitor", "Monitor"),
+    )
+}
+"""Wrappers of jaxvec that answer to the names of others."""
+
+_PLAIN = (int, float, bool, str, type(None), np.generic)
+
+
+class Served(NamedTuple):
+    """What came of a step or a reset, beside the columns."""
+
+    infos: dict[int, Info]  # row -> info of the step, of rows that have any
+    reset_infos: dict[int, Info]  # row -> info of the reset, of rows that were reset and have any
+    rows: Sequence[int] | None = None  # which rows were served; None for all
+    lost: Sequence[int] = ()  # rows whose process died and was started again
+    carried: Carried = []  # noqa: RUF012  never written
+
+
+class Group:
+    """The environments of one process.
+
+    Args:
+      env_fns: build one environment each.
+      rows: their numbers among all N.
+
+    Attributes:
+      envs: the environments.
+      current: the row that is being served: who raised, if something does.
+    """
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], rows: range) -> None:
+        self.rows = rows
+        self.envs: list[gym.Env[Any, Any]] = []
+        self.current = rows.start
+        try:
+            for self.current, env_fn in zip(rows, env_fns, strict=True):
+                self.envs.append(adopted(env_fn()))
+            self._check_distinct()
+        except BaseException:
+            self._close_quietly()
+            raise
+        self._sticky: list[dict[str, Any]] = [{} for _ in rows]
+
+    def _check_distinct(self) -> None:
+        seen: dict[int, int] = {}
+        for row, env in zip(self.rows, self.envs, strict=True):
+            other = seen.setdefault(id(env.unwrapped), row)
+            if other != row:
+                raise ValueError(
+                    f"env_fns {other} and {row} returned the same environment instance: each must make "
+                    "a new one. `lambda: env` returns the one that exists; build it inside, as in "
+                    "`lambda: gymnasium.make(...)`. See "
+                    "https://github.com/DLR-RM/stable-baselines3/issues/1151."
+                )
+
+    def bind(self, columns: Columns) -> None:
+        """Says where the results go."""
+        self._columns = columns
+        self._write = obs_writer(self.envs[0].observation_space)
+
+    def step(self, actions: Any, rows: Sequence[int] | None = None) -> Served:
+        """Steps environments in order; one whose episode ends is reset at once.
+
+        Args:
+          actions: one for each row.
+          rows: which; None for all of the group.
+
+        Returns:
+          The infos; all else is in the columns.
+        """
+        infos: dict[int, Info] = {}
+        reset_infos: dict[int, Info] = {}
+        columns, write, start = self._columns, self._write, self.rows.start
+        obs_column, reward_column = columns.obs, columns.reward
+        terminated_column, truncated_column = columns.terminated, columns.truncated
+        for place, row in enumerate(self.rows if rows is None else rows):
+            self.current = row
+            env = self.envs[row - start]
+            obs, reward, terminated, truncated, info = env.step(actions[place])
+            if type(reward) is not float:
+                reward = reward_value(reward, row)
+            reward_column[row] = reward
+            terminated = bool(terminated)
+            truncated = not terminated and bool(truncated)
+            terminated_column[row] = terminated
+            truncated_column[row] = truncated
+            if info:
+                infos[row] = copied(info)
+            if terminated or truncated:
+                # Written before the reset: an environment may reuse the array it returned.
+                write(columns.final, row, obs)
+                obs, reset_info = env.reset(**self._sticky[row - start])
+                if reset_info:
+                    reset_infos[row] = copied(reset_info)
+            write(obs_column, row, obs)
+        return Served(infos, reset_infos, rows)
+
+    def reset(self, requests: Sequence[tuple[int, int | None, dict[str, Any]]]) -> Served:
+        """Resets environments.
+
+        Args:
+          requests: row, seed and options of each; options are passed only if there are any.
+        """
+        reset_infos: dict[int, Info] = {}
+        rows = []
+        for row, seed, options in requests:
+            self.current = row
+            env = self.envs[row - self.rows.start]
+            sticky = self._sticky[row - self.rows.start]
+            given: dict[str, Any] = {"options": options} if options else dict(sticky)
+            obs, info = env.reset(**{**given, "seed": seed})
+            self._write(self._columns.obs, row, obs)
+            if info:
+                reset_infos[row] = copied(info)
+            rows.append(row)
+        return Served({}, reset_infos, rows)
+
+    def ask(self, name: str, requests: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
+        """Answers questions about environments, one after the other.
+
+        Args:
+          name: of one of the methods below.
+          requests: row and arguments of each.
+        """
+        answers = []
+        for row, arguments in requests:
+            self.current = row
+            env = self.envs[row - self.rows.start]
+            answers.append(_ANSWERS[name](env, *arguments))
+        return answers
+
+    def set_sticky(self, options: dict[int, dict[str, Any]]) -> None:
+        """Sets the options that every reset gets, the automatic ones too; by row, empty for none."""
+        for row, each in options.items():
+            self._sticky[row - self.rows.start] = {"options": each} if each else {}
+
+    def close(self) -> None:
+        """Closes all environments, also where one raises; the first exception is raised at the end."""
+        errors = list(self._close_each())
+        if errors:
+            self.current, error = errors[0]
+            raise error
+
+    def _close_quietly(self) -> None:
+        for _ in self._close_each():
+            pass
+
+    def _close_each(self) -> Iterator[tuple[int, Exception]]:
+        for row, env in zip(self.rows, self.envs, strict=False):
+            try:
+                env.close()
+            except Exception as error:
+                yield row, error
+
+
+def _get_attr(env: Any, name: str) -> Any:
+    return env.get_wrapper_attr(name)
+
+
+def _has_attr(env: Any, name: str) -> bool:
+    try:
+        env.get_wrapper_attr(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _set_attr(env: Any, name: str, value: Any, where: str) -> None:
+    setattr(env.unwrapped if where == "unwrapped" else env, name, value)
+
+
+def _env_method(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return env.get_wrapper_attr(name)(*args, **kwargs)
+
+
+def _render(env: Any) -> Any:
+    return env.render()
+
+
+def is_wrapped(env: Any, wrapper: ClassName) -> bool:
+    """Tells whether a wrapper of that class is around an environment, by the names of its bases."""
+    while isinstance(env, gym.Wrapper):
+        for base in type(env).__mro__:
+            name = class_name(base)
+            if name == wrapper or wrapper in _STANDS_FOR.get(name, ()):
+                return True
+        env = env.env
+    return False
+
+
+def class_name(kind: type[Any]) -> ClassName:
+    """Returns module and qualified name of a class; a spawned process has `__main__` under another name."""
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+    return module, kind.__qualname__
+
+
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    "get_attr": _get_attr,
+    "has_attr": _has_attr,
+    "set_attr": _set_attr,
+    "env_method": _env_method,
+    "is_wrapped": is_wrapped,
+    "render": _render,
+}
+
+
+def copied(info: Info) -> Info:
+    """Copies an info, so that nothing in it is written later by the environment."""
+    if all(isinstance(value, _PLAIN) for value in info.values()):
+        return dict(info)
+    return copy.deepcopy(info)
+
+
+def adopted(env: Any) -> gym.Env[Any, Any]:
+    """Returns what a constructor returned as a gymnasium environment; OpenAI Gym's by shimmy.
+
+    Raises:
+      ValueError: if it is none.
+      MissingExtraError: if it is OpenAI Gym's and shimmy is not installed.
+    """
+    if isinstance(env, gym.Env):
+        return env
+    openai_gym = sys.modules.get("gym")
+    if openai_gym is None or not isinstance(env, openai_gym.Env):
+        raise ValueError(
+            f"The environment is of type {type(env)}, but a gymnasium.Env is needed. Let the function "
+            "return an environment, for example gymnasium.make(...)."
+        )
+    try:
+        shimmy: Any = import_module("shimmy")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"The environment is OpenAI Gym's ({type(env)}), and shimmy, which translates it to "
+            "gymnasium, is not installed: install shimmy>=2.0."
+        ) from error
+    takes_seed = "seed" in signature(env.unwrapped.reset).parameters
+    translated = shimmy.GymV26CompatibilityV0 if takes_seed else shimmy.GymV21CompatibilityV0
+    adapted: gym.Env[Any, Any] = translated(env=env)
+    return adapted
