@@ -66,9 +66,9 @@ def _(space: spaces.Dict, n: int = 1) -> spaces.Space[Any]:
 
 
 def _dict_like(space: spaces.Dict, parts: dict[Any, spaces.Space[Any]]) -> spaces.Dict:
-    """Builds a Dict space with other parts, in the key order of `space`."""
+    """Builds a Dict space with other parts, in the key order that gymnasium's own function gives."""
     order: dict[str, Any] = {"sort_keys": space.sort_keys} if _KNOWS_KEY_ORDER else {}
-    return spaces.Dict(list(parts.items()), seed=deepcopy(space.np_random), **order)
+    return spaces.Dict(parts, seed=deepcopy(space.np_random), **order)
 
 
 @singledispatch

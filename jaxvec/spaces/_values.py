@@ -239,9 +239,9 @@ def refuse_type(value: Any, needed: str, space: Any, row: int, place: Place) -> 
     shown = repr(value)
     if len(shown) > 80:
         shown = shown[:77] + "..."
+    kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise TypeError(
-        f"{named(row, place)}: got {shown} of type {type(value).__name__}, {needed} is needed; the "
-        f"space is {space}."
+        f"{named(row, place)}: got {shown} ({kind}), {needed} is needed; the space is {space}."
     )
 
 
