@@ -11,7 +11,7 @@ FAILED = 1
 _LIBRARIES = ("site-packages", "dist-packages", str(Path(__file__).parents[1]))
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818  it is how a command ends, not a kind of error
     """Ends a command.
 
     Args:
@@ -49,7 +49,8 @@ def told(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not any(part in frame.filename for part in _LIBRARIES) and "<frozen" not in frame.filename
+        if not any(part in frame.filename for part in _LIBRARIES)
+        and "<frozen" not in frame.filename
     ]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
     kind = type(error).__name__

@@ -44,7 +44,9 @@ class MonitorFile:
             episodes.lengths.tolist(),
             episodes.seconds.round(6).tolist(),
         )
-        self._file.writelines(f"{r},{l},{t}\r\n" for r, l, t in zip(*columns, strict=True))
+        self._file.writelines(
+            f"{total},{length},{time}\r\n" for total, length, time in zip(*columns, strict=True)
+        )
         self._file.flush()
 
     def __enter__(self) -> Self:

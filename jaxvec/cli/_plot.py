@@ -23,9 +23,7 @@ def check_plot(path: Path) -> None:
         ) from None
     endings = sorted(FigureCanvasAgg.get_supported_filetypes())
     if path.suffix[1:].lower() not in endings:
-        raise ValueError(
-            f"{path} must end with one of the kinds of picture: {', '.join(endings)}."
-        )
+        raise ValueError(f"{path} must end with one of the kinds of picture: {', '.join(endings)}.")
 
 
 def plot_returns(path: Path, tally: Tally, env: str, num_envs: int) -> None:

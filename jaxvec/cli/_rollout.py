@@ -83,7 +83,9 @@ def run(request: Request, console: Any) -> Report:
         monitor = None
         if request.monitor is not None:
             with failing(f"--monitor {request.monitor}"):
-                monitor = stack.enter_context(MonitorFile(request.monitor, request.env, time.time()))
+                monitor = stack.enter_context(
+                    MonitorFile(request.monitor, request.env, time.time())
+                )
             files["monitor"] = str(monitor.path)
         bar = stack.enter_context(_progress(console))
         task = bar.add_task(request.env, total=request.num_steps * request.num_envs)
@@ -144,11 +146,10 @@ def _build(request: Request, layers: dict[str, Any]) -> Any:
     from jaxvec.envs import vectorize, wrap
 
     env = load_env(request.env)
-    limit = "default" if request.time_limit is None else request.time_limit
+    if request.time_limit is not None:
+        env = env._replace(max_episode_steps=request.time_limit)
     with failing(request.env):
-        batched = vectorize(env, request.num_envs, max_episode_steps=limit)
-    with failing(request.env):
-        return wrap(batched, named_chain(**layers))
+        return wrap(vectorize(env, request.num_envs), named_chain(**layers))
 
 
 def _check_files(request: Request) -> None:

@@ -118,7 +118,7 @@ def _advance(
     def body(i: Array, so_far: tuple[Carry, Kept]) -> tuple[Carry, Kept]:
         carry, rows = so_far
         carry, row = one(carry)
-        return carry, jax.tree.map(lambda all, new: all.at[i].set(new), rows, row)
+        return carry, jax.tree.map(lambda column, new: column.at[i].set(new), rows, row)
 
     avals = jax.eval_shape(one, carry)[1]
     empty = jax.tree.map(lambda aval: jnp.zeros((most, *aval.shape), aval.dtype), avals)
@@ -154,4 +154,3 @@ def _check_first(obs: Obs) -> None:
                 f"{values[row].tolist()}: the environment's reset gives NaN or infinity.",
                 FAILED,
             )
-

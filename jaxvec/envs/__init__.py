@@ -1,12 +1,12 @@
 """JAX-native environments: the records, what makes N of one, rollouts, and a registry by name.
 
-    Env, BatchedEnv                one environment, and N of them
-    make, register, available      environments by name
-    vectorize, wrap                N copies with time limit and reset; layers on top
-    rollout, begin, Policy, Carry  many steps in one compiled scan
-    random_policy                  actions drawn from the action space
-    classic                        gymnasium's classic control, for JAX
-    from_gymnasium_func            adapts gymnasium's functional environments
+Env, BatchedEnv                one environment, and N of them
+make, register, available      environments by name
+vectorize, wrap                N copies with time limit and reset; layers on top
+rollout, begin, Policy, Carry  many steps in one compiled scan
+random_policy                  actions drawn from the action space
+classic                        gymnasium's classic control, for JAX
+from_gymnasium_func            adapts gymnasium's functional environments
 """
 
 from jaxvec.envs._env import BatchedEnv, Env

@@ -30,6 +30,8 @@ def common_avals(where: str, first: PyTree, second: PyTree) -> PyTree:
     Raises:
       ValueError: if the structures or shapes differ, or dtypes that are both fixed; it names the leaf.
     """
+    structure: Any
+    other_structure: Any
     paths, structure = jax.tree_util.tree_flatten_with_path(first)
     others, other_structure = jax.tree_util.tree_flatten_with_path(second)
     if structure != other_structure:
@@ -88,8 +90,8 @@ def observation_dtypes(where: str, space: spaces.Space[Any], obs: PyTree) -> PyT
         cannot be cast to the space's without changing values.
     """
     tree = space_tree(space)
-    wanted = jax.tree.structure(jax.tree.map(lambda _: 0, tree))
-    found = jax.tree.structure(obs)
+    wanted: Any = jax.tree.structure(jax.tree.map(lambda _: 0, tree))
+    found: Any = jax.tree.structure(obs)
     if wanted != found:
         raise ValueError(f"{where} returns an observation {found}, but its space is {space}.")
 

@@ -121,7 +121,9 @@ def _unknown(id: str) -> str:  # noqa: A002
     if near:
         names = " or ".join(repr(by_lower[name]) for name in near)
         return f"make: there is no environment {id!r}. Did you mean {names}?"
-    return f"make: there is no environment {id!r}, and none of a like name: {', '.join(available())}."
+    return (
+        f"make: there is no environment {id!r}, and none of a like name: {', '.join(available())}."
+    )
 
 
 def _check_options(id: str, factory: Factory, options: dict[str, Any]) -> None:  # noqa: A002
@@ -129,6 +131,5 @@ def _check_options(id: str, factory: Factory, options: dict[str, Any]) -> None: 
     try:
         signature.bind(**options)
     except TypeError as error:
-        raise TypeError(
-            f"make({id!r}): {error}. Its options are {signature.replace(return_annotation=inspect.Signature.empty)}."
-        ) from None
+        takes = ", ".join(map(str, signature.parameters.values())) or "none"
+        raise TypeError(f"make({id!r}): {error}. Its options are: {takes}.") from None

@@ -88,7 +88,8 @@ class Rows:
             )
 
         params, axes = self._params_of(params)
-        return jax.vmap(one, (0, axes))(keys, params)
+        opening: Opening = jax.vmap(one, (0, axes))(keys, params)
+        return opening
 
     def step(self, keys: Key, env: PyTree, action: Action, params: PyTree, steps: Array) -> Stepped:
         """Steps every row, up to the end of its episode if the action is repeated beyond it."""
@@ -103,7 +104,8 @@ class Rows:
             return stepped
 
         params, axes = self._params_of(params)
-        return jax.vmap(one, (0, 0, 0, axes, 0))(keys, env, action, params, steps)
+        stepped: Stepped = jax.vmap(one, (0, 0, 0, axes, 0))(keys, env, action, params, steps)
+        return stepped
 
     def reopened(self, mask: Array, opening: PyTree, other: PyTree, ended: PyTree) -> PyTree:
         """Returns the states of `opening` where the mask holds, else those of `other`.
@@ -175,8 +177,12 @@ class Rows:
                 self._params_axes,
                 is_leaf=lambda x: x is None,
             )
-        opened = jax.eval_shape(self.env.reset, key, params)
-        stepped = jax.eval_shape(self.env.step, key, opened[0], action, params)
+        # Parameters are closed over: where they are compiled in, Python may branch on them.
+        opened = jax.eval_shape(lambda key: self.env.reset(key, params), key)
+        stepped = jax.eval_shape(
+            lambda key, state, action: self.env.step(key, state, action, params),
+            *(key, opened[0], action),
+        )
         _check_lengths(name, opened, stepped)
         self._env_dtypes = common_avals(f"the state of {name}", opened[0], stepped[0])
         self._info_dtypes = common_avals(f"the info of {name}", opened[2], stepped[5])
@@ -194,7 +200,7 @@ def _repeated(stepped: Stepped, again: Stepped) -> Stepped:
     """Adds a repetition of the action to what came before, unless the episode had ended by then."""
     over = stepped.terminated | stepped.truncated
     reward = stepped.reward + jnp.where(over, 0, again.reward)
-    merged = jax.tree.map(lambda old, new: jnp.where(over, old, new), stepped, again)
+    merged: Stepped = jax.tree.map(lambda old, new: jnp.where(over, old, new), stepped, again)
     info = merged.info
     if isinstance(info, dict) and "metrics" in info:
         metrics = jax.tree.map(
@@ -212,10 +218,12 @@ def _params_axes(default: PyTree, params: PyTree, num_envs: int) -> PyTree:
     Raises:
       ValueError: if a parameter has neither its default's shape nor that with a leading N.
     """
-    if jax.tree.structure(default) != jax.tree.structure(params):
+    wanted: Any = jax.tree.structure(default)
+    given: Any = jax.tree.structure(params)
+    if wanted != given:
         raise ValueError(
-            f"vectorize: params have the structure {jax.tree.structure(params)}; this environment's "
-            f"are {jax.tree.structure(default)}. Start from env.params and replace fields."
+            f"vectorize: params have the structure {given}; this environment's are {wanted}. Start "
+            "from env.params and replace fields."
         )
 
     def each(path: Any, wanted: Any, given: Any) -> int | None:
