@@ -78,9 +78,13 @@ def _added(state: EpisodeState, timestep: Timestep, totals: bool) -> EpisodeStat
     if xp is np:
         returns, low = state.returns + reward, state.returns_low
     else:
-        returns, low = two_sum(state.returns, reward)
+        # The second sum keeps the low word below the high one's last digit: left to grow, it would
+        # itself round away what it is there to keep.
+        total, carry = two_sum(state.returns, reward)
+        high, low = two_sum(total, carry + state.returns_low)
         # An infinite return has no rounding error; the difference of infinities would be NaN.
-        low = xp.where(xp.isfinite(returns), low + state.returns_low, 0)
+        finite = xp.isfinite(total)
+        returns, low = xp.where(finite, high, total), xp.where(finite, low, 0)
     lengths = state.lengths + 1
     if not all_rows(valid):
         returns = where_rows(valid, returns, state.returns)
