@@ -61,7 +61,7 @@ class SharedBlock:
 
         Raises:
           TypeError: if elements of the space have no fixed shape.
-          OSError: if there is not enough memory.
+          OSError: if there is no room for it (a MemoryError if there cannot be).
         """
         layout = _Layout()
         self._slots = (
@@ -229,6 +229,9 @@ def _views(slots: Any, data: Any) -> Any:
 
 def _memory_file(size: int) -> int:
     """Returns the descriptor of a file without a name, in memory, of `size` zero bytes."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > physical:  # the kernel would try, and end processes to get there
+        raise MemoryError(f"SharedBlock: {size} bytes are needed, the machine has {physical}.")
     create = getattr(os, "memfd_create", None)  # lacking where Python was built on an old glibc
     if create is not None:
         descriptor: int = create("jaxvec", os.MFD_CLOEXEC)
@@ -236,7 +239,7 @@ def _memory_file(size: int) -> int:
         with tempfile.TemporaryFile(dir="/dev/shm") as file:
             descriptor = os.dup(file.fileno())
     try:
-        os.posix_fallocate(descriptor, 0, size)  # a lack of memory shows now, not as a bus error
+        os.posix_fallocate(descriptor, 0, size)  # a full /dev/shm shows now, not as a bus error
     except BaseException:
         os.close(descriptor)
         raise
