@@ -1,7 +1,7 @@
 """The commands and their options. What they do lies beside; jax is loaded by the command that needs it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -111,19 +111,20 @@ def envs(
     from jaxvec.cli._report import print_envs, print_json
     from jaxvec.envs import available, make
 
-    rows = []
+    found = []
     for name in available():
         with failing(name, FAILED):
-            env = make(name)
-        rows.append(
-            {
-                "id": name,
-                "observation_space": str(env.observation_space),
-                "action_space": str(env.action_space),
-                "max_episode_steps": env.max_episode_steps,
-            }
-        )
+            found.append(make(name))
     if json:
-        print_json(rows)
+        print_json([_as_json(env) for env in found])
     else:
-        print_envs(rows)
+        print_envs(found)
+
+
+def _as_json(env: Any) -> dict[str, Any]:
+    return {
+        "id": env.metadata["name"],
+        "observation_space": str(env.observation_space),
+        "action_space": str(env.action_space),
+        "max_episode_steps": env.max_episode_steps,
+    }

@@ -5,10 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import jaxvec
+
 BAD_INPUT = 2
 FAILED = 1
 
-_LIBRARIES = ("site-packages", "dist-packages", str(Path(__file__).parents[1]))
+# Where code lies that is not the user's own.
+_LIBRARIES = (
+    *("site-packages", "dist-packages", "<"),
+    *(str(Path(file).parent) for file in (traceback.__file__, jaxvec.__file__)),
+)
 
 
 class Failure(Exception):  # noqa: N818  it is how a command ends, not a kind of error

@@ -61,7 +61,7 @@ def plot_returns(path: Path, tally: Tally, env: str, num_envs: int) -> None:
     axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 5))
     axes.grid(alpha=0.3)
     if ended.any():
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
     else:
         axes.text(0.5, 0.5, "no episode ended", ha="center", transform=axes.transAxes)
     figure.savefig(path, dpi=150)

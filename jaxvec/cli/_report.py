@@ -39,12 +39,22 @@ def _spread(summary: dict[str, float | None]) -> str:
     return f"{summary['mean']:,.2f} ({summary['min']:,.6g} to {summary['max']:,.6g})"
 
 
-def print_envs(rows: list[dict[str, Any]]) -> None:
+def print_envs(envs: list[Any]) -> None:
     """Prints the table of environments."""
     table = Table()
-    for title in ("id", "observation", "action", "time limit"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        limit = "none" if row["max_episode_steps"] is None else f"{row['max_episode_steps']:,}"
-        table.add_row(row["id"], row["observation_space"], row["action_space"], limit)
+    table.add_column("id", no_wrap=True)
+    for title in ("observation", "action"):
+        table.add_column(title)
+    table.add_column("time limit", justify="right")
+    for env in envs:
+        limit = "none" if env.max_episode_steps is None else f"{env.max_episode_steps:,}"
+        spaces = (env.observation_space, env.action_space)
+        table.add_row(env.metadata["name"], *map(_short, spaces), limit)
     Console().print(table)
+
+
+def _short(space: Any) -> str:
+    """Returns a space without the bounds of its numbers, which fill a table."""
+    from gymnasium.spaces import Box
+
+    return f"Box {space.dtype} {space.shape}" if isinstance(space, Box) else str(space)

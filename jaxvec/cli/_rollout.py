@@ -8,11 +8,12 @@ report the environment's own rewards.
 import contextlib
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxvec.cli._failure import FAILED, Failure, failing
-from jaxvec.cli._monitor import MonitorFile, Tally
+from jaxvec.cli._monitor import Episodes, MonitorFile, Tally
 from jaxvec.cli._targets import load_env, load_policy
 
 
@@ -52,7 +53,7 @@ class Report(NamedTuple):
 
 
 def run(request: Request, console: Any) -> Report:
-    """Rolls out.
+    """Rolls out, and writes the files that are asked for.
 
     Args:
       request: what to do.
@@ -61,40 +62,23 @@ def run(request: Request, console: Any) -> Report:
     Raises:
       Failure: for bad input, and when the run fails.
     """
-    from jaxvec.random import hash_key
-
     _check_files(request)
     layers = _layers(request)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        env = _build(request, layers)
-        policy = load_policy(request.policy, env)
-        with console.status("compiling") if console.is_terminal else contextlib.nullcontext():
-            from jaxvec.cli._run import Run
-
-            with failing(f"--seed {request.seed}"):
-                key = hash_key(request.seed)
-            todo = Run(env, policy, key, request.num_steps)
-    for warning in caught:
-        console.print(f"warning: {warning.message}", markup=False, highlight=False)
-
-    tally, seconds, files = Tally(request.num_steps), 0.0, {}
+    todo = _compiled(request, layers, console)
+    tally, files = Tally(request.num_steps), {}
     with contextlib.ExitStack() as stack:
-        monitor = None
+        record = tally.add
         if request.monitor is not None:
             with failing(f"--monitor {request.monitor}"):
-                monitor = stack.enter_context(
-                    MonitorFile(request.monitor, request.env, time.time())
-                )
+                monitor = MonitorFile(request.monitor, request.env, time.time())
+            stack.enter_context(monitor)
             files["monitor"] = str(monitor.path)
-        bar = stack.enter_context(_progress(console))
-        task = bar.add_task(request.env, total=request.num_steps * request.num_envs)
-        for piece in todo.pieces():
-            seconds += piece.seconds
-            tally.add(piece.episodes)
-            if monitor is not None:
-                monitor.write(piece.episodes)
-            bar.advance(task, piece.length * request.num_envs)
+
+            def record(episodes: Episodes) -> None:
+                tally.add(episodes)
+                monitor.write(episodes)
+
+        seconds = _advance(request, todo, record, stack.enter_context(_progress(console)))
     if request.plot is not None:
         from jaxvec.cli._plot import plot_returns
 
@@ -127,6 +111,42 @@ def run(request: Request, console: Any) -> Report:
     )
 
 
+def _compiled(request: Request, layers: dict[str, Any], console: Any) -> Any:
+    """Returns the run that is ready to advance."""
+    from jaxvec import named_chain
+    from jaxvec.cli._run import Run
+    from jaxvec.envs import vectorize
+    from jaxvec.random import hash_key
+
+    with failing(f"--seed {request.seed}"):
+        key = hash_key(request.seed)
+    env = load_env(request.env)
+    if request.time_limit is not None:
+        env = env._replace(max_episode_steps=request.time_limit)
+    waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
+    with waiting, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        with failing(request.env):
+            bare = vectorize(env, request.num_envs)
+        policy = load_policy(request.policy, bare)
+        todo = Run(bare, named_chain(**layers), policy, key, request.num_steps)
+    for warning in caught:
+        line = f"warning: {warning.message}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return todo
+
+
+def _advance(request: Request, todo: Any, record: Callable[[Episodes], None], bar: Any) -> float:
+    """Runs all steps; returns the seconds that they took on the device."""
+    task = bar.add_task(request.env, total=request.num_steps * request.num_envs)
+    seconds = 0.0
+    for piece in todo.pieces():
+        seconds += piece.seconds
+        record(piece.episodes)
+        bar.advance(task, piece.length * request.num_envs)
+    return seconds
+
+
 def _layers(request: Request) -> dict[str, Any]:
     """Returns the layers by name, the first nearest to the environment."""
     from jaxvec import episode_statistics, frame_stack, normalize_observation, normalize_reward
@@ -139,17 +159,6 @@ def _layers(request: Request) -> dict[str, Any]:
         layers["normalize_observation"] = normalize_observation()
         layers["normalize_reward"] = normalize_reward()
     return layers
-
-
-def _build(request: Request, layers: dict[str, Any]) -> Any:
-    from jaxvec import named_chain
-    from jaxvec.envs import vectorize, wrap
-
-    env = load_env(request.env)
-    if request.time_limit is not None:
-        env = env._replace(max_episode_steps=request.time_limit)
-    with failing(request.env):
-        return wrap(vectorize(env, request.num_envs), named_chain(**layers))
 
 
 def _check_files(request: Request) -> None:

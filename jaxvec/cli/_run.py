@@ -16,8 +16,8 @@ import numpy as np
 from jaxvec.cli._failure import FAILED, Failure, failing, told
 from jaxvec.cli._monitor import Episodes
 from jaxvec.core._checks import raise_if_not_finite
-from jaxvec.core._transform import Timestep
-from jaxvec.envs import BatchedEnv, Carry, Policy, begin, rollout
+from jaxvec.core._transform import Timestep, Transform
+from jaxvec.envs import BatchedEnv, Carry, Policy, begin, rollout, wrap
 from jaxvec.envs._rollout import PolicyFunction
 from jaxvec.typing import Action, Array, Key, Obs
 
@@ -46,8 +46,10 @@ class Run:
     """A rollout that is compiled, and advances piece by piece.
 
     Args:
-      env: N environments with `check_finite` and `episode_statistics` among their layers.
-      policy: what acts.
+      bare: N environments.
+      layers: what is put on top of them; `check_finite` and `episode_statistics` are among them, and
+        none that changes actions.
+      policy: what acts, for the environments with their layers.
       key: one key.
       num_steps: T.
 
@@ -57,15 +59,21 @@ class Run:
     """
 
     def __init__(
-        self, env: BatchedEnv, policy: PolicyFunction | Policy, key: Key, num_steps: int
+        self,
+        bare: BatchedEnv,
+        layers: Transform,
+        policy: PolicyFunction | Policy,
+        key: Key,
+        num_steps: int,
     ) -> None:
-        self.env, self.policy, self.num_steps = env, policy, num_steps
-        self._most = max(1, min(num_steps, _ROWS_PER_PIECE // env.spec.num_envs))
+        self._bare, self._env, self._policy = bare, wrap(bare, layers), policy
+        self._num_steps = num_steps
+        self._most = max(1, min(num_steps, _ROWS_PER_PIECE // bare.spec.num_envs))
         started = time.perf_counter()
         with failing(""):
-            self.carry = jax.block_until_ready(begin(env, policy, key))
+            self.carry = jax.block_until_ready(begin(self._env, policy, key))
             self._advance = (
-                jax.jit(partial(_advance, env, policy, self._most))
+                jax.jit(partial(_advance, self._env, policy, self._most))
                 .lower(self.carry, np.int32(1))
                 .compile()
             )
@@ -79,8 +87,8 @@ class Run:
           Failure: at the first NaN or infinity.
         """
         step, seconds, length = 0, 0.0, min(8, self._most)
-        while step < self.num_steps:
-            length = min(length, self._most, self.num_steps - step)
+        while step < self._num_steps:
+            length = min(length, self._most, self._num_steps - step)
             started = time.perf_counter()
             with failing(f"at step {step}", FAILED):
                 carry, kept = self._advance(self.carry, np.int32(length))
@@ -97,10 +105,15 @@ class Run:
         """Plays the last piece again, step by step, to name the value that was not finite."""
         carry = self.carry
         while True:
-            carry, (_, action, timestep) = rollout(self.env, self.policy, carry.key, 1, start=carry)
+            state = carry.env_state.env  # below the layers
+            carry, (_, action, timestep) = rollout(
+                self._env, self._policy, carry.key, 1, start=carry
+            )
             action, timestep = jax.tree.map(lambda leaf: leaf[0], (action, timestep))
+            # What the layers made of the value is no longer what came from the environment.
+            _, raw = self._bare.step(state, action)
             try:
-                raise_if_not_finite(timestep, action)
+                raise_if_not_finite(raw._replace(info=timestep.info), action)
             except ValueError as error:
                 raise Failure(f"at step {step}: {told(error)}", FAILED) from None
             step += 1

@@ -1,5 +1,6 @@
 """What a word on the command line stands for: an environment or a policy, by id or "module:attribute"."""
 
+import reprlib
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -79,4 +80,4 @@ def load_attribute(text: str) -> Any:
 
 def _kind(value: Any) -> str:
     name = getattr(value, "__name__", None)
-    return f"{type(value).__name__} {name!r}" if name else f"a {type(value).__name__}"
+    return f"{type(value).__name__} {reprlib.repr(value) if name is None else name}"

@@ -117,7 +117,7 @@ def _unknown(id: str) -> str:  # noqa: A002
             "environment yourself and register it under a name of its own (jaxvec.envs.register)."
         )
     by_lower = {name.lower(): name for name in _FACTORIES}
-    near = difflib.get_close_matches(id.lower(), by_lower, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(id.lower(), by_lower, n=3, cutoff=0.6)
     if near:
         names = " or ".join(repr(by_lower[name]) for name in near)
         return f"make: there is no environment {id!r}. Did you mean {names}?"
