@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxvec.core._images import is_image_space
+from jaxvec.core._layers import box_bounds
 from jaxvec.core._moments import scale_by_std, standardize
 from jaxvec.core._statistics import (
     UPDATE_POLICIES,
@@ -139,7 +140,8 @@ def normalize_observation(
             if box is None:
                 return leaf
             if keep_bounds and not is_image_space(box):
-                return spaces.Box(box.low, box.high, dtype=np.float32)
+                low, high = box_bounds(box, np.dtype(np.float32))
+                return spaces.Box(low, high, dtype=np.float32)
             return spaces.Box(-clip, clip, box.shape, np.float32)
 
         space = spec.observation_space

@@ -1,5 +1,6 @@
 """A stream of the table as a VecEnv of Stable-Baselines3's, so that its wrappers can be the oracle."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ class ScriptedVecEnv(VecEnv):
     def __init__(self, stream: Stream) -> None:
         self.stream, self.time = stream, 0
         self.render_mode = None
-        spec = stream.spec
+        spec = copy.deepcopy(stream.spec)  # VecNormalize writes into the space that it wraps
         super().__init__(spec.num_envs, spec.observation_space, spec.action_space)
 
     def reset(self) -> Any:

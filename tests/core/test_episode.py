@@ -13,8 +13,15 @@ from stable_baselines3.common.vec_env import VecMonitor
 from jaxvec.core._episode import episode_statistics
 from jaxvec.core._transform import Timestep, VecSpec
 from tests.core.scripted import ScriptedVecEnv
-from tests.core.table import Stream, as_run, make_stream, on_device, run_numpy, scan_function
-from tests.core.table import scan_inputs
+from tests.core.table import (
+    Stream,
+    as_run,
+    make_stream,
+    on_device,
+    run_numpy,
+    scan_function,
+    scan_inputs,
+)
 
 SPACE = spaces.Box(-1, 1, (2,), np.float32)
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode))
