@@ -12,7 +12,7 @@ from gymnasium.spaces import Space
 
 from jaxvec.errors import NotPendingError
 from jaxvec.vec._columns import Columns, columns_of
-from jaxvec.vec._serve import Group
+from jaxvec.vec._serve import Group, note_source
 
 
 class Pool(ABC):
@@ -96,7 +96,8 @@ class LocalPool(Pool):
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         if len(env_fns) == 0:
             raise IndexError("env_fns is empty: a VecEnv has at least one environment.")
-        self.group = Group(env_fns, range(len(env_fns)))
+        self.group = Group(range(len(env_fns)))
+        self.group.build_noting(env_fns)
         first = self.group.envs[0]
         self.num_envs = len(env_fns)
         self.observation_space = first.observation_space
@@ -137,20 +138,13 @@ class LocalPool(Pool):
 
     def request(self, command: str, payload: Any) -> Any:
         """Serves a command at once, whatever is pending: a step that waits has not begun."""
-        group = self.group
+        if command == "rows":
+            payload = payload[1], payload[0]
         try:
-            if command == "step":
-                return group.step(payload)
-            if command == "rows":
-                rows, actions = payload
-                return group.step(actions, rows)
-            if command == "reset":
-                return group.reset(payload)
-            if command == "ask":
-                return group.ask(*payload)
-            return group.set_sticky(payload)
+            arguments = payload if command in ("ask", "rows") else (payload,)
+            return self.group.do(command, arguments)
         except Exception as error:
-            error.add_note(f"(raised by environment {group.current}, at `{command}`)")
+            note_source(error, self.group.current, command)
             raise
 
     def close(self, timeout: float) -> None:

@@ -4,6 +4,7 @@ Written once; the caller's process and every worker serve their environments by 
 jax nor flax nor torch, so that a worker starts light.
 """
 
+import contextlib
 import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -45,10 +46,9 @@ class Served(NamedTuple):
 
 
 class Group:
-    """The environments of one process.
+    """The environments of one process; `build` makes them, `bind` says where their results go.
 
     Args:
-      env_fns: build one environment each.
       rows: their numbers among all N.
 
     Attributes:
@@ -56,30 +56,45 @@ class Group:
       current: the row that is being served: who raised, if something does.
     """
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], rows: range) -> None:
+    def __init__(self, rows: range) -> None:
         self.rows = rows
         self.envs: list[gym.Env[Any, Any]] = []
         self.current = rows.start
-        try:
-            for self.current, env_fn in zip(rows, env_fns, strict=True):
-                self.envs.append(adopted(env_fn()))
-            self._check_distinct()
-        except BaseException:
-            self._close_quietly()
-            raise
         self._sticky: list[dict[str, Any]] = [{} for _ in rows]
+
+    def build(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        """Builds the environments, one by each function.
+
+        Raises:
+          ValueError: if something is no environment, or one instance is returned twice.
+        """
+        for row, env_fn in zip(self.rows, env_fns, strict=True):
+            self.current = row
+            self.envs.append(adopted(env_fn()))
+        self._check_distinct()
 
     def _check_distinct(self) -> None:
         seen: dict[int, int] = {}
         for row, env in zip(self.rows, self.envs, strict=True):
             other = seen.setdefault(id(env.unwrapped), row)
             if other != row:
+                self.current = row
                 raise ValueError(
                     f"env_fns {other} and {row} returned the same environment instance: each must make "
                     "a new one. `lambda: env` returns the one that exists; build it inside, as in "
                     "`lambda: gymnasium.make(...)`. See "
                     "https://github.com/DLR-RM/stable-baselines3/issues/1151."
                 )
+
+    def build_noting(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        """Builds the environments in the caller's process: where one raises, those before are closed."""
+        try:
+            self.build(env_fns)
+        except BaseException as error:
+            note_source(error, self.current, "__init__")
+            with contextlib.suppress(Exception):  # the first exception is the one to tell
+                self.close()
+            raise
 
     def bind(self, columns: Columns) -> None:
         """Says where the results go."""
@@ -162,6 +177,10 @@ class Group:
         for row, each in options.items():
             self._sticky[row - self.rows.start] = {"options": each} if each else {}
 
+    def do(self, command: str, arguments: tuple[Any, ...]) -> Any:
+        """Does what a command says; the arguments are those of the method."""
+        return _COMMANDS[command](self, *arguments)
+
     def close(self) -> None:
         """Closes all environments, also where one raises; the first exception is raised at the end."""
         errors = list(self._close_each())
@@ -169,16 +188,26 @@ class Group:
             self.current, error = errors[0]
             raise error
 
-    def _close_quietly(self) -> None:
-        for _ in self._close_each():
-            pass
-
     def _close_each(self) -> Iterator[tuple[int, Exception]]:
         for row, env in zip(self.rows, self.envs, strict=False):
             try:
                 env.close()
             except Exception as error:
                 yield row, error
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "step": Group.step,
+    "rows": Group.step,
+    "reset": Group.reset,
+    "ask": Group.ask,
+    "sticky": Group.set_sticky,
+}
+
+
+def note_source(error: BaseException, row: int, command: str) -> None:
+    """Notes on an exception which environment raised it."""
+    error.add_note(f"(raised by environment {row}, at `{command}`)")
 
 
 def _get_attr(env: Any, name: str) -> Any:

@@ -114,6 +114,22 @@ def space_parts(obs_space: spaces.Space[Any]) -> dict[Any, spaces.Space[Any]]:
     return parts
 
 
+def same_space(one: Any, other: Any) -> bool:
+    """Tells whether two spaces are equal, also where they came from different processes.
+
+    A custom space that cannot compare itself equals any of the same class.
+    """
+    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
+        return list(one.spaces) == list(other.spaces) and all(
+            same_space(one[key], other[key]) for key in one.spaces
+        )
+    if isinstance(one, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(one) == len(other) and all(map(same_space, one.spaces, other.spaces))
+    if not any("__eq__" in vars(base) for base in type(one).__mro__[:-1]):
+        return type(one).__qualname__ == type(other).__qualname__
+    return bool(one == other)
+
+
 def dict_to_obs(obs_space: spaces.Space[Any], obs_dict: Mapping[Any, Array]) -> Obs:
     """Puts the parts of an observation together again: the inverse of taking it apart by key.
 

@@ -1,0 +1,265 @@
+"""What runs in a worker process: a group of environments, served until the caller closes or dies.
+
+Commands come in two ways. A step of all rows is a word in shared memory and a semaphore; everything else
+is a message. An answer is a word and a semaphore too, and a message only where there is something to say
+beyond the columns.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from multiprocessing import connection, parent_process
+from typing import Any, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+
+from jaxvec.vec._channel import Channel, Fault, dumps, fault_of
+from jaxvec.vec._columns import Layout, columns_of, take_rows
+from jaxvec.vec._memory import attached
+from jaxvec.vec._serve import Group, Served
+from jaxvec.vec._utils import same_space
+
+# Words of the caller (`command`) and of a worker (`status`, `row_status`).
+MESSAGE, STEP, CLOSE = 0, 1, 2
+PENDING, DONE, DONE_WITH_MESSAGE = 0, 1, 2
+
+MEASURED_STEPS = 20  # the first ones: do environments compute or wait?
+_GRACE = 1.0  # seconds that environments have to close in once the caller is dead
+
+
+class Job(NamedTuple):
+    """What a worker is told when it is started."""
+
+    number: int  # which worker
+    rows: range  # its environments
+    env_fns: Sequence[Any]  # pickled by value; the functions themselves where it is forked
+    channel: Channel
+    go: Any  # semaphore: the caller has something to do
+    ready: Any  # semaphore of all workers: a worker, or a row, is done
+    caller: int  # process id
+    forked: bool
+    spin: int  # how often to look before going to sleep
+
+
+class Built(NamedTuple):
+    """What a worker answers when its environments stand."""
+
+    observation_space: Any
+    action_space: Any
+    odd: tuple[int, Any, Any] | None  # the first row whose spaces differ from these, and its spaces
+
+
+class Binding(NamedTuple):
+    """Where the results go; the memory itself follows the message."""
+
+    num_envs: int
+    layout: Layout
+    shared: Sequence[str]  # which of the arrays are columns
+
+
+def control_layout(num_workers: int, num_envs: int) -> Layout:
+    """Returns the arrays that commands and answers travel in."""
+    word = np.dtype(np.uint8)
+    return {
+        "command": ((num_workers,), word),
+        "status": ((num_workers,), word),
+        "row_status": ((num_envs,), word),
+        "measured": ((num_workers, 3), np.dtype(np.float64)),  # seconds, CPU seconds, waits
+    }
+
+
+def awaited(semaphore: Any, spin: int) -> bool:
+    """Looks a few times whether a semaphore is free: asleep, one wakes up later."""
+    acquire = semaphore.acquire
+    for _ in range(spin):  # noqa: SIM110  a generator would be slower than the look itself
+        if acquire(False):
+            return True
+    return False
+
+
+def run_worker(job: Job) -> None:
+    """Serves a group of environments: the target of a worker process."""
+    # The caller gets the interrupt as well and decides; a traceback of every worker helps nobody. A
+    # function, not SIG_IGN, so that programs which an environment starts do not inherit it.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    threading.Thread(target=_watch_caller, args=(job,), daemon=True).start()
+    with contextlib.suppress(EOFError, OSError):  # the caller has closed its end, or is dead
+        _serve(job)
+
+
+def _watch_caller(job: Job) -> None:
+    """Ends this process when the caller's has ended, whatever an environment is doing."""
+    if job.forked:  # siblings hold copies of the caller's pipes, which never close
+        while os.getppid() == job.caller:
+            time.sleep(0.25)
+    else:
+        caller = parent_process()
+        assert caller is not None
+        connection.wait([caller.sentinel])
+    job.channel.close()
+    job.go.release()
+    time.sleep(_GRACE)
+    os._exit(1)
+
+
+def _serve(job: Job) -> None:
+    group = Group(job.rows)
+    try:
+        try:
+            group.build([partial(_made, env_fn) for env_fn in job.env_fns])
+            built = dumps(_spaces_of(group))
+        except BaseException as error:  # sys.exit() in a constructor too
+            job.channel.send(dumps(fault_of(error, group.current, "__init__")))
+            return
+        job.channel.send(built)
+        _Service(job, group).run()
+    finally:
+        farewell: Fault | None = None
+        try:
+            group.close()
+        except Exception as error:
+            farewell = fault_of(error, group.current, "close")
+        job.channel.send(dumps(farewell))
+
+
+def _made(env_fn: Any) -> Any:
+    """Builds an environment."""
+    return (cloudpickle.loads(env_fn) if isinstance(env_fn, bytes) else env_fn)()
+
+
+def _spaces_of(group: Group) -> Built:
+    spaces = [(env.observation_space, env.action_space) for env in group.envs]
+    for row, (observation_space, action_space) in zip(group.rows, spaces, strict=True):
+        if not (
+            same_space(observation_space, spaces[0][0]) and same_space(action_space, spaces[0][1])
+        ):
+            return Built(*spaces[0], odd=(row, observation_space, action_space))
+    return Built(*spaces[0], odd=None)
+
+
+class _Service:
+    """Takes commands and answers them."""
+
+    def __init__(self, job: Job, group: Group) -> None:
+        self._job, self._group = job, group
+        binding: Binding = job.channel.recv()
+        arrays = attached(job.channel.connection, binding.layout)
+        shared = {name: arrays[name] for name in binding.shared}
+        space = group.envs[0].observation_space
+        self._columns = columns_of(space, binding.num_envs, shared)
+        self._command, self._status = arrays["command"], arrays["status"]
+        self._row_status = arrays["row_status"]
+        self._measure = _Measure(arrays["measured"][job.number])
+        group.bind(self._columns)
+
+    def run(self) -> None:
+        """Serves until the caller says `CLOSE`, or its end of the channel is gone."""
+        job, group = self._job, self._group
+        rows = slice(job.rows.start, job.rows.stop)
+        while True:
+            if not awaited(job.go, job.spin):
+                job.go.acquire()
+            word = self._command[job.number]
+            if word == CLOSE:
+                return
+            if word == STEP:
+                assert self._columns.actions is not None
+                # A copy: an environment may keep its action, the caller writes the next one there.
+                self._step(self._columns.actions[rows].copy())
+                continue
+            name, payload = job.channel.recv()
+            if name == "rows":
+                for action, row in zip(*payload, strict=True):
+                    message = self._outcome(name, partial(group.step, [action], [row]))
+                    self._answer(self._row_status, row, message)
+            elif name == "step":
+                self._step(*payload)
+            else:
+                message = self._outcome(name, partial(group.do, name, payload))
+                self._answer(self._status, job.number, message)
+
+    def _step(self, actions: Any, rows: Sequence[int] | None = None) -> None:
+        # The word is taken back before the answer: the caller writes the next one after it.
+        self._command[self._job.number] = MESSAGE
+        step = partial(self._outcome, "step", partial(self._group.step, actions, rows))
+        message = self._measure(step) if self._measure.steps_left else step()
+        self._answer(self._status, self._job.number, message)
+
+    def _answer(self, status: Any, place: int, message: bytes | None) -> None:
+        if message is None:
+            status[place] = DONE
+            self._job.ready.release()
+            return
+        # Before it is sent: a long message waits in the channel until the caller reads it.
+        status[place] = DONE_WITH_MESSAGE
+        self._job.ready.release()
+        self._job.channel.send(message)
+
+    def _outcome(self, name: str, call: Callable[[], Any]) -> bytes | None:
+        """Returns what a command led to as a message; None where the columns say it all."""
+        try:
+            result = call()
+            if isinstance(result, Served):
+                result = self._with_carried(result)
+            if result is None:
+                return None
+            try:
+                return dumps(result)
+            except TypeError as error:
+                self._name_unpicklable(result, error)
+                raise
+        except BaseException as error:  # sys.exit() in a step too
+            return dumps(fault_of(error, self._group.current, name))
+
+    def _with_carried(self, served: Served) -> Served | None:
+        """Adds what the caller cannot see in shared memory; returns None if there is nothing to say."""
+        columns = self._columns
+        if columns.carried:
+            rows = list(self._job.rows) if served.rows is None else list(served.rows)
+            ended = [row for row in rows if columns.terminated[row] or columns.truncated[row]]
+            served = served._replace(carried=take_rows(columns, rows, ended))
+        return served if served.infos or served.reset_infos or served.carried else None
+
+    def _name_unpicklable(self, result: Any, error: TypeError) -> None:
+        """Finds out whose part of an answer cannot be pickled."""
+        if isinstance(result, Served):
+            parts = [*result.infos.items(), *result.reset_infos.items()]
+        else:
+            parts = list(enumerate(result))
+        for place, part in parts:
+            try:
+                dumps(part)
+            except TypeError:
+                if isinstance(result, Served):
+                    self._group.current = place
+                error.add_note(f"(what cannot be pickled is {part!r:.200})")
+                return
+
+
+class _Measure:
+    """Finds out over the first steps whether environments compute or wait."""
+
+    def __init__(self, totals: Any) -> None:
+        self._totals = totals  # float64 [3]: seconds, CPU seconds, voluntary waits
+        self.steps_left = MEASURED_STEPS
+        try:
+            self._resource: Any = import_module("resource")
+        except ImportError:  # no such counters on Windows
+            self.steps_left = 0
+
+    def _now(self) -> Any:
+        usage = self._resource.getrusage(self._resource.RUSAGE_SELF)
+        return np.array((time.perf_counter(), usage.ru_utime + usage.ru_stime, usage.ru_nvcsw))
+
+    def __call__(self, call: Callable[[], Any]) -> Any:
+        before = self._now()
+        result = call()
+        self._totals += self._now() - before
+        self.steps_left -= 1
+        return result
