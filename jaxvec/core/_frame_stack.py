@@ -85,7 +85,7 @@ def frame_stack(
         return FrameStackState(stack), timestep._replace(obs=stack, final_obs=final)
 
     def update(state: FrameStackState, timestep: Timestep) -> tuple[FrameStackState, Timestep]:
-        first, moved = timestep.first, timestep.valid | timestep.first
+        first, moved = timestep.first, timestep.moved
 
         def push(old: Array, obs: Array) -> Array:
             history, axis = _history(old, obs)

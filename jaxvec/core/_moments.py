@@ -97,9 +97,11 @@ def update_moments(
             f"moments has shape {tuple(moments.mean.shape)}: pass [B, *sample] with B >= 1."
         )
     xp = namespace(moments.mean)
+    if mask is not None and all_rows(mask):
+        mask = None
     if xp is not np:
         return _merge(xp, moments, *_batch_on_device(xp, moments, batch, mask))
-    rows = batch if mask is None or all_rows(mask) else batch[mask]
+    rows = batch if mask is None else batch[mask]
     if len(rows) == 0:
         return moments
     dtype = _float64_if_needed(rows)
@@ -129,14 +131,9 @@ def merge_rows(moments: RunningMoments, rows: RunningMoments) -> RunningMoments:
       rows: R sets that hold no prior; shapes `[R, *D]` and `[R]`. The low words are not read.
     """
     xp = namespace(moments.mean)
-    counts = expand_mask(rows.count, rows.mean)
-    total = rows.count.sum()
-    size = xp.maximum(total, 1)
-    # About the running mean: the sets' means may be far from 0, and squares of them would cancel.
-    shift = rows.mean - moments.mean
-    delta = (shift * counts).sum(0) / size
-    var = ((rows.var + (shift - delta) ** 2) * counts).sum(0) / size
-    return _merge(xp, moments, delta - moments.mean_low, var, total)
+    size = expand_mask(rows.count, rows.mean)
+    pooled = _pooled(xp, moments, rows.mean - moments.mean, rows.var, size)
+    return _merge(xp, moments, *pooled)
 
 
 def standardize(
@@ -214,20 +211,66 @@ def _float64_if_needed(rows: np.ndarray[Any, Any]) -> type[np.float64] | None:
 def _batch_on_device(
     xp: Namespace, moments: RunningMoments, batch: Array, mask: Array | None
 ) -> tuple[Array, Array, Array]:
-    """Returns the rows' mean less the running mean, their population variance and their number."""
-    dtype = moments.mean.dtype
-    # Deviations from the running mean: sums of the samples themselves lose the small digits.
-    deviations = batch.astype(dtype) - moments.mean
+    """Returns the rows' mean less the running mean, their population variance and their number.
+
+    The batch is read as `[N / L, L * D]`: L sets side by side, as many as make the inner loop wide. (A
+    sum over the rows of `[2048, 4]` runs at a quarter of the speed of one over the rows of `[64, 128]`
+    on a CPU.) Sums are of differences to a member of the set, its first row: what cancels is then at
+    most N / L units in the last place of the variance, and one reading is enough.
+    """
+    dtype, width = moments.mean.dtype, moments.mean.size
+    num_sets = _num_sets(batch.shape[0], width)
+    rows = batch.astype(dtype).reshape(-1, num_sets * width)
+    mean = xp.tile(moments.mean.reshape(width), num_sets)
     if mask is None:
-        delta = deviations.mean(0)
-        count = xp.asarray(batch.shape[0], dtype=dtype)
-        return delta - moments.mean_low, ((deviations - delta) ** 2).mean(0), count
-    keep = expand_mask(mask, deviations)
-    count = mask.sum(dtype=dtype)
-    size = xp.maximum(count, 1)
-    delta = xp.where(keep, deviations, 0).sum(0) / size
-    var = xp.where(keep, (deviations - delta) ** 2, 0).sum(0) / size
-    return xp.where(count > 0, delta - moments.mean_low, 0), var, count
+        pivot, size = rows[0], xp.asarray(rows.shape[0], dtype)
+        divisor, deviations = size, rows - pivot
+    else:
+        # The first row may not count, and then holds anything, NaN too: the sets' means serve, for
+        # which the batch is read once more.
+        keep = xp.repeat(mask.reshape(-1, num_sets), width, axis=1)
+        size = keep.sum(0, dtype=dtype)
+        divisor = xp.maximum(size, 1)
+        pivot = mean + xp.where(keep, rows - mean, 0).sum(0) / divisor
+        deviations = xp.where(keep, rows - pivot, 0)
+    offset = deviations.sum(0) / divisor
+    var = xp.maximum((deviations**2).sum(0) / divisor - offset**2, 0)
+    sets = (-1, *moments.mean.shape)
+    return _pooled(
+        xp,
+        moments,
+        shift=((pivot - mean) + offset).reshape(sets),
+        var=var.reshape(sets),
+        size=xp.broadcast_to(size, num_sets * width).reshape(sets),
+    )
+
+
+def _pooled(
+    xp: Namespace, moments: RunningMoments, shift: Array, var: Array, size: Array
+) -> tuple[Array, Array, Array]:
+    """Pools sets along axis 0 into one: its mean less the running mean, its variance, its number.
+
+    Args:
+      xp: the namespace.
+      moments: the running set.
+      shift: the sets' means less `moments.mean`, `[L, *D]`.
+      var: their population variances, `[L, *D]`.
+      size: their numbers of samples, `[L, *D]` or `[L, 1, ...]`.
+    """
+    total = size.sum(0)
+    divisor = xp.maximum(total, 1)
+    delta = (shift * size).sum(0) / divisor
+    var = ((var + (shift - delta) ** 2) * size).sum(0) / divisor
+    delta = xp.where(total > 0, delta - moments.mean_low, 0)
+    return delta, var, total.reshape(-1)[0]
+
+
+def _num_sets(num_rows: int, width: int) -> int:
+    """Returns L, a power of two that divides the rows, with L times the width about 128."""
+    num_sets = 1
+    while num_sets * width < 128 and num_rows % (16 * num_sets) == 0:
+        num_sets *= 2
+    return num_sets
 
 
 def _merge(

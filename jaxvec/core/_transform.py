@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from gymnasium.spaces import Space
 from gymnasium.vector import AutoresetMode
 
+from jaxvec.core._xp import all_rows
 from jaxvec.typing import Action, Array, Key, Obs, PyTree
 
 
@@ -53,6 +54,11 @@ class Timestep(NamedTuple):
     def done(self) -> Array:
         """Bool `[N]`: the episode ended in this step, for either reason."""
         return self.terminated | self.truncated
+
+    @property
+    def moved(self) -> Array:
+        """Bool `[N]`: `obs` is new, by a transition or a reset. All rows unless some stand still."""
+        return self.valid if all_rows(self.valid) else self.valid | self.first
 
 
 def stateless(spec: VecSpec, keys: Key | None) -> PyTree:

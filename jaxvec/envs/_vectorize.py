@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from jaxvec.core._transform import Timestep, VecSpec
@@ -198,7 +199,8 @@ def _restarted(
         reward=stepped.reward,
         terminated=stepped.terminated,
         truncated=stepped.truncated,
-        valid=jnp.ones(rows.num_envs, bool),
+        # NumPy's, though this is a traced step: every layer then knows that all rows count.
+        valid=np.ones(rows.num_envs, bool),
         first=restart,
         final_obs=stepped.obs,
         info=stepped.info,
