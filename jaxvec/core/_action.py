@@ -17,7 +17,7 @@ from jaxvec.core._xp import (
 from jaxvec.random import key_words, uniform_rows
 from jaxvec.typing import Action, Array, Key, PyTree
 
-STICKY_SALT = 0x571C4B07
+STICKY_SALT = 0x571C
 """Sets the draws of `sticky_action` apart from what others draw from the same row keys."""
 
 
