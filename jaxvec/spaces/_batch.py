@@ -5,6 +5,8 @@ What gymnasium does right is done by gymnasium's own function, registrations the
 containers are walked here, so that a space that is registered here is found inside them too.
 """
 
+from __future__ import annotations  # gymnasium before 1.4 has no Tuple[Any] at run time
+
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from functools import singledispatch

@@ -1,5 +1,7 @@
 """Membership in a space as a computation: it runs under jit, vmap and scan."""
 
+from __future__ import annotations  # gymnasium before 1.4 has no Tuple[Any] at run time
+
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any, TypeGuard
@@ -7,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from gymnasium import spaces
 
-from jaxvec.spaces._device import one_if_uniform, unsupported_on_device
+from jaxvec.spaces._device import bounds_within, one_if_uniform, unsupported_on_device
 from jaxvec.typing import Array, PyTree
 
 
@@ -112,28 +114,29 @@ def _between(x: Any, low: Any, high: Any) -> Any:
         x = x.astype("uint8")
     elif x.dtype.kind not in "iu":
         x = x.astype(np.promote_types(x.dtype, np.float32))
-    least, most = _exact_bounds(x.dtype, low, high)
+    least, most = bounds_within(x.dtype, low, high)
     if least is None:
         return False
+    if x.dtype.kind == "f":
+        x, least, most = _ordinal(x), _ordinal(least), _ordinal(most)
     return jnp.all((x >= one_if_uniform(least)) & (x <= one_if_uniform(most)))
 
 
-def _exact_bounds(dtype: np.dtype[Any], low: Any, high: Any) -> tuple[Any, Any]:
-    """Moves bounds inwards to the next numbers of a dtype; (None, None) if it has none in between."""
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            least, most = low.astype(dtype), high.astype(dtype)
-        least = np.where(least < low, np.nextafter(least, dtype.type(np.inf)), least)
-        return least, np.where(most > high, np.nextafter(most, dtype.type(-np.inf)), most)
-    limits = np.iinfo(dtype)
-    if low.dtype.kind == "f":
-        low, high = np.ceil(low), np.floor(high)
-    if np.any(low > limits.max) or np.any(high < limits.min):
-        return None, None
-    return (
-        np.where(low > limits.min, low, limits.min).astype(dtype),
-        np.where(high < limits.max, high, limits.max).astype(dtype),
-    )
+def _ordinal(x: Any) -> Any:
+    """Numbers the floats by their bits: integers in the same order, NaN beyond both infinities.
+
+    A device may take the least numbers of a dtype for zero where it compares floats.
+    """
+    import jax
+
+    integer = np.dtype(f"int{8 * x.dtype.itemsize}")
+    least = np.iinfo(integer).min
+    # Behind the sign bit stands the magnitude; minus zero becomes zero.
+    if isinstance(x, np.ndarray):
+        bits = x.view(integer)
+        return np.where(bits < 0, least - bits, bits)
+    traced = jax.lax.bitcast_convert_type(x, integer)
+    return jax.numpy.where(traced < 0, least - traced, traced)
 
 
 def _castable(x: Any, space: Any) -> bool:

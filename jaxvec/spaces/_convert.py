@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.spaces._device import clipped
+
 
 def to_gymnasium_space(space: Any) -> spaces.Space[Any]:
     """Converts a space, or a spec, of another library.
@@ -130,10 +132,6 @@ def _bound(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
             return bound.astype(dtype)
     if dtype.kind == "b":
         return np.clip(bound, 0, 1).astype(dtype)
-    limits = np.iinfo(dtype)
     if dtype.kind == "i" and bound.dtype.kind == "f" and np.isinf(bound).any():
         return bound.astype(np.float64)  # Box notes where a signed integer is unbounded
-    inside = (bound > limits.min) & (bound < limits.max)
-    ends = np.where(bound > 0, limits.max, limits.min).astype(dtype)
-    ends[inside] = bound[inside].astype(dtype)
-    return ends
+    return clipped(dtype, bound)

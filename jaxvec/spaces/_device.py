@@ -16,12 +16,10 @@ def device_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
     """
     import jax
 
-    try:
-        return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))
-    except TypeError as error:
-        raise TypeError(
-            f"{space}: JAX has no dtype {space.dtype}; use float32 or float64."
-        ) from error
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))
+    if dtype.itemsize > 8:
+        raise TypeError(f"{space}: JAX has no dtype {dtype}; use float32.")
+    return dtype
 
 
 def device_bounds(space: spaces.Space[Any], low: Any, high: Any) -> tuple[Any, Any]:
@@ -39,27 +37,59 @@ def device_bounds(space: spaces.Space[Any], low: Any, high: Any) -> tuple[Any, A
       ValueError: if they do not fit, or no number of the narrower dtype lies between them.
     """
     dtype = device_dtype(space)
-    if dtype == space.dtype and dtype.kind in "fb":
-        return np.asarray(low, dtype), np.asarray(high, dtype)
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):  # a bound beyond float32 turns infinite, then moves in
-            least, most = np.asarray(low).astype(dtype), np.asarray(high).astype(dtype)
-        least = np.where(least < low, np.nextafter(least, dtype.type(np.inf)), least)
-        most = np.where(most > high, np.nextafter(most, dtype.type(-np.inf)), most)
-        fits = np.all(least <= most)
+    low, high = np.asarray(low), np.asarray(high)
+    if dtype == space.dtype:
+        return low.astype(dtype), high.astype(dtype)
+    least, most = bounds_within(dtype, low, high)
+    if least is None:
+        fits = False
+    elif dtype.kind == "f":
+        fits = bool(np.all(least <= most))
     else:
-        limits = np.iinfo(dtype)
-        least, most = np.asarray(low), np.asarray(high)
-        if isinstance(space, spaces.Box):
-            least = np.where(space.bounded_below, least, np.maximum(least, limits.min))
-            most = np.where(space.bounded_above, most, np.minimum(most, limits.max))
-        fits = np.all(least >= limits.min) and np.all(most <= limits.max)
+        free_below, free_above = (
+            (~space.bounded_below, ~space.bounded_above)
+            if isinstance(space, spaces.Box)
+            else (False, False)
+        )
+        fits = bool(np.all((least == low) | free_below) and np.all((most == high) | free_above))
     if not fits:
         raise ValueError(
             f"{space}: its elements, from {low} to {high}, do not fit {dtype}, the dtype that JAX "
             f"has for {space.dtype} here. Switch 64 bits on (jax_enable_x64) or narrow the space."
         )
-    return least.astype(dtype), most.astype(dtype)
+    return least, most
+
+
+def bounds_within(dtype: np.dtype[Any], low: Any, high: Any) -> tuple[Any, Any]:
+    """Moves bounds inwards to the next numbers of a dtype; (None, None) if it has none in between.
+
+    Args:
+      dtype: float32, float64 or an integer dtype.
+      low: the least value, `[*D]`, of any dtype.
+      high: the greatest one, `[*D]`.
+    """
+    low, high = np.asarray(low), np.asarray(high)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):  # a bound beyond the dtype turns infinite, then moves in
+            least, most = low.astype(dtype), high.astype(dtype)
+        least = np.where(least < low, np.nextafter(least, dtype.type(np.inf)), least)
+        return least, np.where(most > high, np.nextafter(most, dtype.type(-np.inf)), most)
+    if low.dtype.kind == "f":
+        low, high = np.ceil(low.astype(np.float64)), np.floor(high.astype(np.float64))
+    limits = np.iinfo(dtype)
+    if np.any(low > limits.max) or np.any(high < limits.min):
+        return None, None
+    return clipped(dtype, low), clipped(dtype, high)
+
+
+def clipped(dtype: np.dtype[Any], x: Any) -> Any:
+    """Casts numbers `[*D]`, infinite ones too, to an integer dtype; its ends stand for those beyond."""
+    limits = np.iinfo(dtype)
+    result = np.full(x.shape, limits.min, dtype)
+    inside = (x > limits.min) & (x < limits.max)
+    result[inside] = x[inside].astype(dtype)
+    result[x >= limits.max] = limits.max
+    return result
 
 
 def one_if_uniform(x: Any) -> Array:

@@ -5,6 +5,8 @@ two bounds, exponential from a single one, standard normal where there is none; 
 uniform over both of its ends.
 """
 
+from __future__ import annotations  # gymnasium before 1.4 has no Tuple[Any] at run time
+
 from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
@@ -18,9 +20,8 @@ from jaxvec.spaces._device import (
     one_if_uniform,
     unsupported_on_device,
 )
+from jaxvec.spaces._integers import distance, integers_below, uniform_integers
 from jaxvec.typing import Array, Key, PyTree
-
-_MULTIPLY_SHIFT_LIMIT = 1 << 10  # one draw of 32 bits is biased by less than 2**-22 up to here
 
 
 def sample(key: Key, space: spaces.Space[Any], n: int, mask: PyTree = None) -> PyTree:
@@ -107,7 +108,7 @@ def _(space: spaces.Discrete, key: Key, n: int, mask: PyTree) -> Array:
     last = np.asarray(int(space.start) + int(space.n) - 1)
     device_bounds(space, start, last)
     if mask is None:
-        return _uniform_integers(key, (n,), start, last, dtype)
+        return uniform_integers(key, (n,), start, last, dtype)
     return _masked(key, space, n, mask, int(space.n), int(space.start), dtype)
 
 
@@ -120,7 +121,7 @@ def _(space: spaces.MultiDiscrete, key: Key, n: int, mask: PyTree) -> Array:
     last = space.start + (space.nvec - 1)
     device_bounds(space, space.start, last)
     if mask is None:
-        return _uniform_integers(key, (n, *space.shape), space.start, last, dtype)
+        return uniform_integers(key, (n, *space.shape), space.start, last, dtype)
     parts = [
         _masked(
             jax.random.fold_in(key, index),
@@ -195,14 +196,14 @@ def _draw_integer_box(space: spaces.Box, key: Key, n: int) -> Array:
     dtype = device_dtype(space)
     shape = (n, *space.shape)
     low, high = device_bounds(space, space.low, space.high)
-    room = np.minimum(_distance(low, high), 1 << 20).astype(np.int32)
+    room = np.minimum(distance(low, high), 1 << 20).astype(np.int32)
 
     def whole_exponential(key: Key) -> Array:
         x = jnp.floor(jax.random.exponential(key, shape, "float32")).astype("int32")
         return jnp.minimum(x, one_if_uniform(room)).astype(dtype)
 
     draws = {
-        "both": lambda key: _uniform_integers(key, shape, low, high, dtype),
+        "both": lambda key: uniform_integers(key, shape, low, high, dtype),
         "below": lambda key: one_if_uniform(low) + whole_exponential(key),
         "above": lambda key: one_if_uniform(high) - whole_exponential(key),
         "none": lambda key: jnp.floor(jax.random.normal(key, shape, "float32")).astype(dtype),
@@ -238,78 +239,19 @@ def _by_kind(
     return x
 
 
-def _uniform_integers(
-    key: Key, shape: tuple[int, ...], low: Any, high: Any, dtype: np.dtype[Any]
-) -> Array:
-    """Draws from `low` to `high`, both included, whatever part of the dtype's range that is."""
-    import jax
-    import jax.numpy as jnp
-
-    word = _word(dtype)
-    distance = _distance(low, high)
-    if np.all(distance < _MULTIPLY_SHIFT_LIMIT):
-        offset = _multiply_shift(key, shape, one_if_uniform(distance.astype(np.uint32) + 1))
-    else:
-        whole = distance == 2 ** (8 * word.itemsize) - 1
-        count = np.where(whole, 1, distance + np.uint64(1)).astype(word)
-        offset = jax.random.randint(key, shape, 0, one_if_uniform(count), word)
-        if whole.any():
-            bits = jax.random.bits(jax.random.fold_in(key, 1), shape, word)
-            offset = jnp.where(whole, bits, offset)
-    # The sum is taken modulo the word, so that the offset may be larger than the signed dtype.
-    base = one_if_uniform(np.asarray(low).astype(word))
-    return (base + offset.astype(word)).astype(dtype)
-
-
-def _word(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Returns the unsigned dtype to compute in: 32 bits, or 64 for a dtype of 64."""
-    return np.dtype(np.uint64 if dtype.itemsize == 8 else np.uint32)
-
-
-def _distance(low: Any, high: Any) -> Any:
-    """Returns `high - low`, uint64, exact for every integer dtype: it wraps into place."""
-    return np.asarray(high).astype(np.uint64) - np.asarray(low).astype(np.uint64)
-
-
-def _multiply_shift(key: Key, shape: tuple[int, ...], count: Any) -> Array:
-    """Draws from 0 to `count - 1` with one word of 32 bits: `floor(bits * count / 2**32)`.
-
-    `jax.random.randint` draws two words an element. Halves of 16 bits keep the product in 32.
-
-    Args:
-      key: one key.
-      shape: of the result.
-      count: uint32, 1 to `_MULTIPLY_SHIFT_LIMIT`, broadcast to `shape`; may be traced.
-
-    Returns:
-      uint32, of `shape`.
-
-    References:
-      Lemire, Fast Random Integer Generation in an Interval, 2019, section 3.
-    """
-    import jax
-
-    bits = jax.random.bits(key, shape, "uint32")
-    return ((bits >> 16) * count + (((bits & 0xFFFF) * count) >> 16)) >> 16
-
-
 def _masked(
     key: Key, space: Any, n: int, mask: PyTree, count: int, start: int, dtype: np.dtype[Any]
 ) -> Array:
     """Draws among the elements that the mask allows; `start` where it allows none."""
-    import jax
     import jax.numpy as jnp
 
     allowed = _checked_mask(space, n, mask, (count,), (0, 1)) == 1
     rank = jnp.cumsum(allowed, axis=-1, dtype="int32")  # of an element among those allowed, from 1
     choices = jnp.maximum(rank[..., -1], 1)
-    if count <= _MULTIPLY_SHIFT_LIMIT:
-        choice = _multiply_shift(key, (n,), choices.astype("uint32")).astype("int32")
-    else:
-        choice = jax.random.randint(key, (n,), 0, choices, "int32")
+    choice = integers_below(key, (n,), choices.astype("uint32"), count).astype("int32")
     # argmax finds the first element whose rank exceeds the choice, and 0 where there is none.
     index = jnp.argmax(rank > choice[:, None], axis=-1)
-    word = _word(dtype)
+    word = np.dtype(np.uint64 if dtype.itemsize == 8 else np.uint32)
     base = np.asarray(start).astype(word)
     return (base + index.astype(word)).astype(dtype)
 

@@ -4,6 +4,8 @@ Written values are checked as a whole before anything is written. For a VecEnv's
 `SharedBlock`: one block, read without building an array.
 """
 
+from __future__ import annotations  # gymnasium before 1.4 has no Tuple[Any] at run time
+
 import multiprocessing
 from collections.abc import Callable
 from functools import partial, singledispatch

@@ -8,6 +8,8 @@ A value that has the right type already is written in about a microsecond: a hos
 for every environment in every step.
 """
 
+from __future__ import annotations  # gymnasium before 1.4 has no Tuple[Any] at run time
+
 import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeAlias
