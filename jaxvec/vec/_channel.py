@@ -111,6 +111,7 @@ class Fault(NamedTuple):
 def fault_of(error: BaseException, row: int, command: str) -> Fault:
     """Packs an exception, in the process that it was raised in."""
     kind = (type(error).__module__, type(error).__qualname__)
+    text = "".join(traceback.format_exception(error))
     pickled: bytes | None
     try:
         pickled = pickle.dumps(error.with_traceback(None))
@@ -118,7 +119,6 @@ def fault_of(error: BaseException, row: int, command: str) -> Fault:
             pickled = None
     except Exception:  # its class may do anything in its constructor
         pickled = None
-    text = "".join(traceback.format_exception(error))
     return Fault(row, command, kind, str(error), text, pickled)
 
 

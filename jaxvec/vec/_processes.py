@@ -100,8 +100,9 @@ class SubprocessPool(Pool):
             self.recv()  # what an interrupt left behind
         lost = self._losses.rows if self._losses is not None else set()
         skipped = lost if command in ("step", "rows") else ()
-        actions = self.columns.actions
-        is_word = command == "step" and not lost and go_through_memory(payload, actions)
+        is_word = (
+            command == "step" and not lost and go_through_memory(payload, self.columns.actions)
+        )
         mail = [] if is_word else self._pickled(command, payload, skipped)
         # All is pickled now: what cannot be is refused before anything is sent.
         self._command, self._rows, self._since = (
@@ -171,10 +172,10 @@ class SubprocessPool(Pool):
             return self._recv_rows(len(self._under_way) if min_rows is None else min_rows)
         if self._own is not None and self._own.is_due:
             self._replies[_OWN] = self._run_own()
-        status = memoryview(self._crew.status)
-        complete = False
+        crew, complete = self._crew, False
         while not complete:
-            while b"\0" in status.tobytes():
+            # No array is held in a variable here: an exception would keep it, and the memory, alive.
+            while b"\0" in crew.status.tobytes():
                 self._sleep()
             complete = self._read_messages()
         self._take_wakeups()
@@ -190,15 +191,15 @@ class SubprocessPool(Pool):
 
     def _read_messages(self) -> bool:
         """Reads what workers have announced; returns whether all of it came."""
-        status = self._crew.status
-        for worker in list(self._crew.workers):
-            if status[worker.number] == DONE_WITH_MESSAGE:
+        crew = self._crew
+        for worker in list(crew.workers):
+            if crew.status[worker.number] == DONE_WITH_MESSAGE:
                 try:
                     self._replies[worker.number] = self._message(worker)
                 except EOFError:
                     self._lost(worker)
                     return False
-                status[worker.number] = DONE
+                crew.status[worker.number] = DONE
         return True
 
     def _recv_rows(self, min_rows: int) -> Served:
@@ -230,17 +231,17 @@ class SubprocessPool(Pool):
 
     def _read_row_messages(self, ready: Sequence[int]) -> bool:
         """Reads what workers have announced for some rows; returns whether all of it came."""
-        status = self._crew.row_status
-        for worker in list(self._crew.workers):
+        crew = self._crew
+        for worker in list(crew.workers):
             # A worker's messages come in the order in which its rows were sent.
             for row in ready:
-                if row in worker.rows and status[row] == DONE_WITH_MESSAGE:
+                if row in worker.rows and crew.row_status[row] == DONE_WITH_MESSAGE:
                     try:
                         self._row_replies[row] = self._message(worker)
                     except EOFError:
                         self._lost(worker)
                         return False
-                    status[row] = DONE
+                    crew.row_status[row] = DONE
         return True
 
     def _run_own(self) -> Any:
@@ -317,11 +318,11 @@ class SubprocessPool(Pool):
         """Tells one worker something, in the middle of another command, and waits for the answer."""
         outer, self._command = self._command, command
         self._tell(worker, dumps((command, part)))
-        status, ready, began = self._crew.status, self._crew.ready, time.monotonic()
-        while status[worker.number] == PENDING:
-            if ready.acquire(True, LOOK):
+        crew, began = self._crew, time.monotonic()
+        while crew.status[worker.number] == PENDING:
+            if crew.ready.acquire(True, LOOK):
                 continue
-            if not worker.process.is_alive() and status[worker.number] == PENDING:
+            if not worker.process.is_alive() and crew.status[worker.number] == PENDING:
                 raise died(worker, command, self._owner)
             if (
                 self._options.timeout is not None
@@ -329,9 +330,9 @@ class SubprocessPool(Pool):
             ):
                 raise self._timed_out(list(worker.rows))
         reply = None
-        if status[worker.number] == DONE_WITH_MESSAGE:
+        if crew.status[worker.number] == DONE_WITH_MESSAGE:
             reply = worker.channel.recv()
-            status[worker.number] = DONE
+            crew.status[worker.number] = DONE
         self._command = outer
         if isinstance(reply, Fault):
             raise raised(reply, self._owner)

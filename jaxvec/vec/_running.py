@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jaxvec.errors import WorkerDiedError, WorkerTimeoutError
@@ -13,14 +14,15 @@ from jaxvec.vec._worker import CLOSE
 _KILLED_JOIN = 5.0  # seconds a killed process has to disappear in
 
 
-class Worker(NamedTuple):
+@dataclass
+class Worker:
     """One process, as the caller sees it."""
 
     number: int
     rows: range  # its environments
     process: Any
     channel: Channel
-    go: Any  # semaphore: it has something to do
+    go: Any  # semaphore: it has something to do; None once the process has ended
 
 
 class Ending(NamedTuple):
@@ -68,6 +70,7 @@ class Running:
                 worker.process.kill()
                 worker.process.join(_KILLED_JOIN)
             worker.channel.close()
+            worker.go = None  # a traceback that holds the worker shall not hold a semaphore
             with contextlib.suppress(ValueError):  # a machine so busy that even a kill is late
                 worker.process.close()
         return ending

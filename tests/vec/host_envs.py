@@ -164,4 +164,7 @@ def assert_same(left: Any, right: Any) -> None:
     for one, other in zip(flat(left), flat(right), strict=True):
         one, other = np.asarray(one), np.asarray(other)
         assert one.dtype == other.dtype
+        if one.dtype == object:  # graphs and texts do not compare
+            assert repr(one) == repr(other)
+            continue
         np.testing.assert_array_equal(one, other)
