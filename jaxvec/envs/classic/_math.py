@@ -29,8 +29,8 @@ _LARGEST_ANGLE = 2.0**22
 def sin_cos(x: Array) -> tuple[Array, Array]:
     """Computes sine and cosine of float32 angles at once, without a branch.
 
-    XLA calls a scalar-like routine with a slow path on the CPU; this is 20 operations that vectorise
-    and fuse with what surrounds them. In a `lax.scan` on a CPU with AVX-512 a pair takes 1.0 ns at
+    On the CPU XLA's own are slow; these are some fifty simple operations that vectorise, and fuse with
+    what surrounds them. In a `lax.scan` on a CPU with AVX-512 a pair takes 1.0 ns at
     N=2048 and 0.65 ns at N=16384, where `jnp.sin` and `jnp.cos` take 3.9 ns.
 
     The angle is reduced to `r = x - k pi/2` with `|r| <= pi/4`, where two polynomials serve all four

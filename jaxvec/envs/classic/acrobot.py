@@ -153,8 +153,8 @@ def _derivative(motion: _Motion, torque: Array, params: AcrobotParams) -> _Motio
 
         d1 a1 + d2 a2 = -phi1,    d2 a1 + d3 a2 = drive
 
-    gymnasium eliminates `a1` first, with four divisions; Cramer's rule needs one. The sine and cosine
-    of `theta1 + theta2` come from the addition theorems.
+    gymnasium eliminates `a1` first, with four divisions; Cramer's rule needs two. The sine of
+    `theta1 + theta2` comes from the addition theorem.
     """
     length, mass = params.LINK_LENGTH_1, params.LINK_MASS_2
     centre1, centre2 = params.LINK_COM_POS_1, params.LINK_COM_POS_2
@@ -176,12 +176,15 @@ def _derivative(motion: _Motion, torque: Array, params: AcrobotParams) -> _Motio
     if params.book_or_nips == "book":
         drive = drive - swing * (motion.dtheta1 * motion.dtheta1)
 
-    per_determinant = 1.0 / (d1 * d3 - d2 * d2)
+    # Two divisions, not one reciprocal: XLA's CPU compiler repeats products and sums in every kernel
+    # that reads them, each stage's in the next, but never a division. With one reciprocal, a rollout
+    # that keeps its observations took 800 ns a step instead of 25.
+    determinant = d1 * d3 - d2 * d2
     return _Motion(
         theta1=motion.dtheta1,
         theta2=motion.dtheta2,
-        dtheta1=-(d2 * drive + d3 * phi1) * per_determinant,
-        dtheta2=(d1 * drive + d2 * phi1) * per_determinant,
+        dtheta1=-(d2 * drive + d3 * phi1) / determinant,
+        dtheta2=(d1 * drive + d2 * phi1) / determinant,
     )
 
 
