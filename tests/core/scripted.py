@@ -4,13 +4,15 @@ import copy
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.vec_env import VecEnv
+import pytest
 
 from jaxvec.core._xp import map_obs
 from tests.core.table import Stream
 
+vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
 
-class ScriptedVecEnv(VecEnv):
+
+class ScriptedVecEnv(vec_env.VecEnv):
     """Says what the stream says; actions are ignored."""
 
     def __init__(self, stream: Stream) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.vec_env import VecMonitor
 
 from jaxvec.core._episode import episode_statistics
 from jaxvec.core._transform import Timestep, VecSpec
@@ -22,6 +21,8 @@ from tests.core.table import (
     scan_function,
     scan_inputs,
 )
+
+VecMonitor = pytest.importorskip("stable_baselines3.common.vec_env").VecMonitor
 
 SPACE = spaces.Box(-1, 1, (2,), np.float32)
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.vec_env import VecFrameStack
 
 from jaxvec.core._frame_stack import frame_stack, stack_axis
 from jaxvec.core._normalize import normalize_observation
 from jaxvec.core._transform import Timestep, VecSpec, chain
 from tests.core.scripted import ScriptedVecEnv, terminal_rows
 from tests.core.table import assert_close, make_stream, run_numpy, sparse
+
+VecFrameStack = pytest.importorskip("stable_baselines3.common.vec_env").VecFrameStack
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax"])
 

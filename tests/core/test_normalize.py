@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.vec_env import VecNormalize
 
 from jaxvec.core._episode import episode_statistics
 from jaxvec.core._frame_stack import frame_stack
@@ -28,6 +27,8 @@ from tests.core.table import (
     scan_inputs,
     sparse,
 )
+
+VecNormalize = pytest.importorskip("stable_baselines3.common.vec_env").VecNormalize
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax"])
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode))
