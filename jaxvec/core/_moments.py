@@ -215,15 +215,17 @@ def _batch_on_device(
 
     The batch is read as `[N / L, L * D]`: L sets side by side, as many as make the inner loop wide. (A
     sum over the rows of `[2048, 4]` runs at a quarter of the speed of one over the rows of `[64, 128]`
-    on a CPU.) Sums are of differences to a member of the set, its first row: what cancels is then at
-    most N / L units in the last place of the variance, and one reading is enough.
+    on a CPU.) Sums are of differences to a number amid the samples, so that little cancels and one
+    reading is enough: to the running mean, or while that rests on less than this batch, to the set's
+    first row. (To a first row far out, N / L units in the last place of the variance would cancel.)
     """
     dtype, width = moments.mean.dtype, moments.mean.size
     num_sets = _num_sets(batch.shape[0], width)
     rows = batch.astype(dtype).reshape(-1, num_sets * width)
     mean = xp.tile(moments.mean.reshape(width), num_sets)
     if mask is None:
-        pivot, size = rows[0], xp.asarray(rows.shape[0], dtype)
+        pivot = xp.where(moments.count >= batch.shape[0], mean, rows[0])
+        size = xp.asarray(rows.shape[0], dtype)
         divisor, deviations = size, rows - pivot
     else:
         # The first row may not count, and then holds anything, NaN too: the sets' means serve, for
