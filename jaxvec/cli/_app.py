@@ -128,3 +128,31 @@ def _as_json(env: Any) -> dict[str, Any]:
         "action_space": str(env.action_space),
         "max_episode_steps": env.max_episode_steps,
     }
+
+
+@app.command()
+def check(
+    env: Annotated[str, typer.Argument(help=_ENV_HELP)],
+    num_envs: Annotated[int, typer.Option(min=2, help="How many copies act at random.")] = 32,
+    num_steps: Annotated[int, typer.Option(min=1, help="How many steps each takes.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of keys and actions.")] = 0,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the list.")
+    ] = False,
+) -> None:
+    """Check an environment against the laws of jaxvec.testing.
+
+    The exit code is 1 if one of them does not hold.
+    """
+    from jaxvec.cli._check import check as run
+    from jaxvec.cli._check import print_laws
+    from jaxvec.cli._report import print_json
+
+    report = run(env, num_envs, num_steps, seed)
+    if json:
+        laws = [law._asdict() for law in report.laws]
+        print_json({"env": env, "holds": not report.failures, "laws": laws})
+    else:
+        print_laws(report)
+    if report.failures:
+        raise typer.Exit(FAILED)

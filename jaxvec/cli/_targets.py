@@ -32,7 +32,7 @@ def load_env(text: str) -> Any:
             f"{text} is {_kind(found)}, not a jaxvec.Env nor a function without arguments that "
             "returns one."
         )
-    return found._replace(metadata={"name": text, **found.metadata})
+    return found._replace(metadata={**found.metadata, "name": text})
 
 
 def load_policy(text: str, env: Any) -> Any:
