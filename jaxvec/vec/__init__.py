@@ -8,7 +8,8 @@ from typing import Any
 
 _HOMES = {
     "_base": ("ColumnVecEnv", "VecEnv"),
-    "_host": ("DummyVecEnv", "HostVecEnv", "SubprocVecEnv"),
+    "_classic": ("DummyVecEnv", "SubprocVecEnv"),
+    "_host": ("HostVecEnv",),
     "_infos": ("Infos",),
     "_wrapper": ("VecEnvWrapper",),
     "_utils": ("CloudpickleWrapper", "dict_to_obs", "obs_space_info", "tile_images"),

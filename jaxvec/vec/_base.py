@@ -160,11 +160,10 @@ class VecEnv(ABC):
         """Resets, and returns columns: what the layer above calls. See `ColumnVecEnv.reset`."""
         if indices is not None:
             raise NotImplementedError(
-                f"{type(self).__name__} overrides `reset()` in SB3's style, which knows no single "
-                f"rows: it cannot reset the rows {indices} alone. Reset all, or write it as a transform."
+                f"{type(self).__name__} overrides `reset()` in SB3's style: it cannot reset the rows "
+                f"{indices} alone. Reset all, or write it as a transform."
             )
-        obs = self.reset()
-        return timestep_of_reset(obs, self.num_envs, self.reset_infos)
+        return timestep_of_reset(self.reset(), self.num_envs, self.reset_infos)
 
     def wait_arrays(self) -> Timestep:
         """Finishes the pending step, and returns columns: what the layer above calls."""
@@ -177,15 +176,15 @@ class VecEnv(ABC):
 
     def send(self, actions: Action, indices: Indices = None) -> None:
         """Starts a step of some environments; `recv` returns those that are ready first."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot step single rows; use step_async and step_wait."
-        )
+        raise self._knows_no_rows()
 
     def recv_arrays(self, min_envs: int | None = None) -> Timestep:
         """Waits for some of the environments sent; the rows that were ready are `valid`."""
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot step single rows; use step_async and step_wait."
-        )
+        raise self._knows_no_rows()
+
+    def _knows_no_rows(self) -> NotImplementedError:
+        name = type(self).__name__
+        return NotImplementedError(f"{name} cannot step single rows; use step_async and step_wait.")
 
     def recv(self, min_envs: int | None = None) -> tuple[Array, Obs, Array, Array, Any]:
         """Waits until some of the environments that were sent are ready.
@@ -296,12 +295,7 @@ class VecEnv(ABC):
         return self
 
     def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
-        """Returns the name of the class whose attribute a wrapper's would hide; None if there is none.
-
-        Args:
-          name: of the attribute.
-          already_found: whether a wrapper above has it.
-        """
+        """Returns the class whose attribute that of a wrapper above would hide; None if there is none."""
         if already_found and hasattr(self, name):
             return f"{type(self).__module__}.{type(self).__name__}"
         return None

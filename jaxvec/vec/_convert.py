@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxvec.core._transform import Timestep
 from jaxvec.core._xp import map_obs
-from jaxvec.typing import Array, Obs
+from jaxvec.typing import Action, Array, Obs
 from jaxvec.vec._infos import Infos
 
 StepReturn = tuple[Obs, Array, Array, Any]
@@ -16,7 +16,10 @@ StepReturn = tuple[Obs, Array, Array, Any]
 
 def step_return(timestep: Timestep) -> StepReturn:
     """Returns a timestep as SB3's tuple; the rewards are a copy, because SB3's learners write into them."""
-    return timestep.obs, np.array(timestep.reward), np.asarray(timestep.done), Infos(timestep)
+    done = timestep.done
+    if type(done) is not np.ndarray:
+        done = np.asarray(done)
+    return timestep.obs, np.array(timestep.reward), done, Infos(timestep, done)
 
 
 def timestep_of_step(obs: Obs, rewards: Any, dones: Any, infos: Sequence[Any]) -> Timestep:
@@ -94,3 +97,30 @@ def copy_obs(obs: Obs) -> Obs:
 def rows_of(obs: Obs, rows: Array) -> Obs:
     """Takes rows out of an observation, `[N, *D]` to `[K, *D]`."""
     return map_obs(lambda column: column[rows], obs)
+
+
+def action_rows(actions: Action, count: int) -> Any:
+    """Returns actions as a sequence, one for each environment.
+
+    Args:
+      actions: an array or a sequence of `count`, or a dict of such columns.
+      count: how many environments.
+
+    Raises:
+      ValueError: if there are not as many actions as environments.
+    """
+    if isinstance(actions, dict):
+        columns = {key: action_rows(column, count) for key, column in actions.items()}
+        return [{key: column[row] for key, column in columns.items()} for row in range(count)]
+    try:
+        given = len(actions)
+    except TypeError:
+        given = -1
+    if given != count:
+        what = f"{given} actions" if given >= 0 else f"the single action {actions!r}"
+        raise ValueError(
+            f"step: got {what} for {count} environments; give one for each, as in an array [N, ...]. "
+            "Nothing was sent."
+        )
+    # A copy: the caller may write into the array before the environments read it.
+    return actions.copy() if isinstance(actions, np.ndarray) else actions

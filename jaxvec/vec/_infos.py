@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxvec.core._transform import Timestep
 from jaxvec.core._xp import map_obs
-from jaxvec.typing import PyTree
+from jaxvec.typing import Array, PyTree
 
 Info = dict[str, Any]
 
@@ -28,6 +28,7 @@ class Infos(MutableSequence[Info]):
 
     Args:
       timestep: the step whose infos they are; only the columns that an info can show are kept.
+      done: `timestep.done`, where it is known already.
     """
 
     __slots__ = (
@@ -41,15 +42,15 @@ class Infos(MutableSequence[Info]):
         "_truncated",
     )
 
-    def __init__(self, timestep: Timestep) -> None:
-        done = np.asarray(timestep.done)
-        self._done: list[bool] = done.tolist()
-        self._truncated: list[bool] = np.asarray(timestep.truncated).tolist()
+    def __init__(self, timestep: Timestep, done: Array = None) -> None:
+        # Kept as they are until somebody reads: nobody may.
+        self._done: Any = timestep.done if done is None else done
+        self._truncated: Any = timestep.truncated
         self._sources: Sequence[Info | None] | None = timestep.rows
         self._columns = timestep.info
         self._final = timestep.final_obs
         self._final_at = timestep.final_rows
-        self._rows: list[Info | None] = [None] * len(self._done)
+        self._rows: list[Info | None] = [None] * len(self._truncated)
         self._on_host = False
 
     def _row(self, index: int) -> Info:
@@ -60,6 +61,8 @@ class Infos(MutableSequence[Info]):
 
     def _built(self, index: int) -> Info:
         if not self._on_host:  # one transfer for all rows, and none where nobody reads
+            self._done = np.asarray(self._done).tolist()
+            self._truncated = np.asarray(self._truncated).tolist()
             self._columns = map_obs(np.asarray, self._columns)
             self._final = None if self._final is None else map_obs(np.asarray, self._final)
             self._on_host = True

@@ -80,6 +80,10 @@ class Pool(ABC):
         return self.recv()
 
     @abstractmethod
+    def drop(self) -> None:
+        """Forgets the command that is pending; what it led to is lost."""
+
+    @abstractmethod
     def close(self, timeout: float) -> None:
         """Closes the environments; returns within the timeout, seconds."""
 
@@ -147,8 +151,12 @@ class LocalPool(Pool):
             note_source(error, self.group.current, command)
             raise
 
+    def drop(self) -> None:
+        """Forgets the command that waits: it has not begun."""
+        self._command, self._queue = None, []
+
     def close(self, timeout: float) -> None:
         """Closes the environments."""
         del timeout
-        self._command, self._queue = None, []
+        self.drop()
         self.group.close()
