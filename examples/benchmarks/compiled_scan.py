@@ -45,21 +45,16 @@ def jaxvec_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any],
 
     def collect(obs: Any, action: Any, timestep: Any) -> Any:
         episode = timestep.info["episode"]
-        return {
-            "actions": action.sum(),
-            "reward": timestep.reward.sum(),
-            "final": timestep.final_obs.sum(),
-            "truncated": timestep.truncated.sum(),
-            "return": jnp.where(timestep.done, episode["r"], 0).sum(),
-            "length": jnp.where(timestep.done, episode["l"], 0).sum(),
-        }
+        ended = jnp.where(timestep.done, episode["r"] + episode["l"], 0)
+        rows = action + timestep.reward + timestep.truncated + ended
+        return rows.sum() + timestep.final_obs.sum()
 
     def policy(key: Any, obs: Any) -> Any:
         return act(obs)
 
     def run(start: Any) -> Any:
         carry, kept = jaxvec.rollout(env, policy, None, num_steps, start=start, collect=collect)
-        return carry.obs.sum(), jax.tree.map(jnp.sum, kept)
+        return carry.obs.sum() + kept.sum()
 
     start, _ = jaxvec.rollout(env, policy, hash_key(0), 1)
     return jax.jit(run), start
@@ -97,17 +92,13 @@ def peer_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         discounted = discounted * 0.99 * (1 - done) + reward
         ret_rms = moments(*ret_rms, discounted)
         reward = reward / jnp.sqrt(ret_rms[1] + 1e-8)
-        kept = {
-            "actions": action.sum(),
-            "reward": reward.sum(),
-            "return": jnp.where(done, info["returned_episode_returns"], 0).sum(),
-            "length": jnp.where(done, info["returned_episode_lengths"], 0).sum(),
-        }
+        returns, lengths = info["returned_episode_returns"], info["returned_episode_lengths"]
+        kept = (action + reward + jnp.where(done, returns + lengths, 0)).sum()
         return (key, state, obs, obs_rms, ret_rms, discounted), kept
 
     def run(start: Any) -> Any:
         carry, kept = jax.lax.scan(body, start, None, num_steps)
-        return carry[2].sum(), jax.tree.map(jnp.sum, kept)
+        return carry[2].sum() + kept.sum()
 
     keys = jax.random.split(jax.random.key(0), num_envs)
     obs, state = jax.vmap(env.reset, (0, None))(keys, params)
@@ -129,7 +120,6 @@ class Pair(NamedTuple):
 
 def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], Any]:
     """Returns the same arithmetic as jaxvec's, written out flat in one scan, for this one task."""
-    rows = jnp.arange(num_envs, dtype=jnp.uint32)
     keys = jax.random.key_data(keys_from(hash_key(0), num_envs))
     impl = jax.random.key_impl(hash_key(0))
 
@@ -139,10 +129,16 @@ def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         return total, (a - (total - part)) + (b - part)
 
     def learn(m: Pair, batch: Any) -> Pair:
-        deviation = batch - m.mean
-        shift = deviation.mean(0)
-        var = ((deviation - shift) ** 2).mean(0)
-        delta = shift - m.mean_low
+        width = m.mean.size
+        sets = 128 // width
+        view = batch.reshape(-1, sets * width)
+        deviation = view - view[0]
+        offset = deviation.mean(0)
+        set_var = jnp.maximum((deviation**2).mean(0) - offset**2, 0).reshape(sets, *m.mean.shape)
+        shift = (view[0] + offset).reshape(sets, *m.mean.shape) - m.mean
+        delta = shift.mean(0)
+        var = (set_var + (shift - delta) ** 2).mean(0)
+        delta = delta - m.mean_low
         count, carry = two_sum(m.count, jnp.float32(num_envs))
         count, count_low = two_sum(count, carry + m.count_low)
         weight = num_envs / count
@@ -185,12 +181,7 @@ def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         steps = jnp.where(done, 0, steps)
         returns, carry_low = two_sum(returns, 1.0)
         low, lengths = low + carry_low, lengths + 1
-        kept = {
-            "actions": action.sum(),
-            "truncated": truncated.sum(),
-            "return": jnp.where(done, returns + low, 0).sum(),
-            "length": jnp.where(done, lengths, 0).sum(),
-        }
+        rows = action + truncated + jnp.where(done, returns + low + lengths, 0)
         returns, low = jnp.where(done, 0, returns), jnp.where(done, 0, low)
         lengths = jnp.where(done, 0, lengths)
         norm = learn(norm, obs)
@@ -206,13 +197,13 @@ def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         history = stack[:, 4:]
         final = jnp.concatenate([history, normal(moved)], -1)
         stack = jnp.concatenate([jnp.where(done[:, None], 0, history), normal(obs)], -1)
-        kept["reward"], kept["final"] = reward.sum(), final.sum()
+        kept = (rows + reward).sum() + final.sum()
         state = (obs, steps, clock, returns, low, lengths, norm, ret_norm, discounted, stack)
         return state, kept
 
     def run(start: Any) -> Any:
         carry, kept = jax.lax.scan(body, start, None, num_steps)
-        return carry[-1].sum(), jax.tree.map(jnp.sum, kept)
+        return carry[-1].sum() + kept.sum()
 
     def prior(shape: tuple[int, ...]) -> Pair:
         zeros, count = jnp.zeros(shape), jnp.float32(1e-4)
@@ -222,7 +213,7 @@ def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
     s = fresh(keys, jnp.uint32(0))
     stack = jnp.zeros((num_envs, 4 * NUM_FRAMES)).at[:, -4:].set(s)
     norms = prior((4,)), prior(())
-    start = (s, whole, 0 * rows[0], zeros, zeros, whole, *norms, zeros, stack)
+    start = (s, whole, jnp.uint32(0), zeros, zeros, whole, *norms, zeros, stack)
     return jax.jit(run), _strong(start)
 
 

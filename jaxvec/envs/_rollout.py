@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.envs._env import BatchedEnv
@@ -27,7 +28,11 @@ class Policy(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """Where a rollout stands: hand it to the next one as `start` to go on."""
+    """Where a rollout stands: hand it to the next one as `start` to go on.
+
+    What a layer keeps as its state and hands out as the observation (a frame stack) is one array: to
+    change one without the other has no effect.
+    """
 
     env_state: PyTree
     obs: Obs  # [N, *D], what the policy sees next
@@ -138,7 +143,36 @@ def _scan(
 
     @jax.jit
     def run(start: Carry) -> tuple[Carry, Any]:
-        carry, kept = jax.lax.scan(body, start, None, num_steps)
+        carry, kept = _scan_once_each(body, start, num_steps)
         return carry._replace(env_state=end_rollout(carry.env_state)), kept
 
     return run
+
+
+def _scan_once_each(
+    body: Callable[[Carry, None], tuple[Carry, Any]], start: Carry, num_steps: int
+) -> tuple[Carry, Any]:
+    """`lax.scan`, but arrays that a step returns twice in the carry are carried once.
+
+    A frame stack is the layer's state and the next observation at once; XLA would copy it for each.
+    """
+    leaves, structure = jax.tree.flatten(start)
+    closed, (carry_shape, kept_shape) = jax.make_jaxpr(
+        lambda *leaves: body(jax.tree.unflatten(structure, leaves), None), return_shape=True
+    )(*leaves)
+    if jax.tree.structure(carry_shape) != structure:  # lax.scan says what is wrong
+        return jax.lax.scan(body, start, None, num_steps)
+    outputs = closed.jaxpr.outvars[: len(leaves)]
+    first_of: dict[int, int] = {}
+    sources = [first_of.setdefault(id(output), index) for index, output in enumerate(outputs)]
+    carried = sorted(set(sources))
+    place = [carried.index(source) for source in sources]
+    step = jaxpr_as_fun(closed)
+
+    def narrow_body(narrow: list[Any], _: None) -> tuple[list[Any], list[Any]]:
+        results = step(*(narrow[index] for index in place))
+        return [results[index] for index in carried], results[len(leaves) :]
+
+    narrow, kept = jax.lax.scan(narrow_body, [leaves[index] for index in carried], None, num_steps)
+    carry = jax.tree.unflatten(structure, [narrow[index] for index in place])
+    return carry, jax.tree.unflatten(jax.tree.structure(kept_shape), kept)

@@ -28,6 +28,7 @@ class EnvState(NamedTuple):
     clock: Array  # uint32 [N]: steps since the row got its key
     params: PyTree  # [N, ...] or [...] leaf by leaf; None where the defaults are compiled in
     resets: Opening | ResetPool | None  # what "cached" and "pool" resets are taken from
+    parity: Array  # int32 []: 0 and 1 in turn (see `Rows.step`)
     ended: tuple[Array, Array] | None  # (terminated, truncated), bool [N]; None in SAME_STEP mode
     obs: PyTree  # [N, ...], the last observations; None unless in DISABLED mode
 
@@ -133,6 +134,7 @@ def _batched(
             keys=keys,
             clock=clock,
             params=rows.params,
+            parity=jnp.int32(0),
             resets=first_resets(reset_source, pool_size, open_pool, keys, opening),
             ended=None if mode == AutoresetMode.SAME_STEP else (no, no),
             obs=opening.obs if mode == AutoresetMode.DISABLED else None,
@@ -161,9 +163,11 @@ def _batched(
         return state, _opened(opening, mask)
 
     def step(state: EnvState, action: Action) -> tuple[EnvState, Timestep]:
-        state = state._replace(clock=state.clock + 1)
+        state = state._replace(clock=state.clock + 1, parity=1 - state.parity)
         keys = jax.vmap(jax.random.fold_in)(state.keys, 2 * state.clock)
-        stepped = rows.step(keys, state.env, action, state.params, state.steps)
+        stepped = rows.step(
+            keys, state.env, action, state.params, state.steps, always=state.parity < 2
+        )
         if mode == AutoresetMode.DISABLED:
             return _frozen_where_ended(rows, state, stepped)
         if mode == AutoresetMode.NEXT_STEP:

@@ -230,14 +230,18 @@ def gymnasium_steps(env: Any, states: np.ndarray, actions: np.ndarray) -> list[n
 
 def packed(state: Any) -> np.ndarray:
     """A state record as an array, `[..., k]`."""
-    return np.stack([getattr(state, field.name) for field in fields(state)], axis=-1)
+    columns = [getattr(state, field.name) for field in fields(state)]
+    return np.asarray(columns[0]) if len(columns) == 1 else np.stack(columns, axis=-1)
 
 
 def unpacked(env: Env[Any, Any], states: Any) -> Any:
     """An array as a state record."""
     shape, _, _ = jax.eval_shape(env.reset, jax.random.key(0), env.params)
+    structure = jax.tree.structure(shape)
+    if structure.num_leaves == 1:
+        return jax.tree.unflatten(structure, [states])
     leaves = [states[..., index] for index in range(states.shape[-1])]
-    return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def steps(env: Env[Any, Any], states: np.ndarray, actions: np.ndarray, params=None, rows=None):
