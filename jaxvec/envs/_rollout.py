@@ -160,7 +160,8 @@ def _scan_once_each(
     closed, (carry_shape, kept_shape) = jax.make_jaxpr(
         lambda *leaves: body(jax.tree.unflatten(structure, leaves), None), return_shape=True
     )(*leaves)
-    if jax.tree.structure(carry_shape) != structure:  # lax.scan says what is wrong
+    found: Any = jax.tree.structure(carry_shape)
+    if found != structure:  # lax.scan says what is wrong
         return jax.lax.scan(body, start, None, num_steps)
     outputs = closed.jaxpr.outvars[: len(leaves)]
     first_of: dict[int, int] = {}
