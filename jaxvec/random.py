@@ -81,8 +81,8 @@ def _hash(words: Array, counter: Array, domain: Array) -> tuple[Array, Array, Ar
     # output bits 0 to 14; and where a key's words become 0 in its first product, as 0x25d60fe5 does,
     # all counters give one constant. Folding inputs and outputs mends the first, the counter added to
     # a key word the second: 2700 sets of chi-square tests over such keys pass, and the largest of
-    # 172 k avalanche z-scores is 4.6 (bare: 90). A second round passes too, but is slower: 66 against
-    # 94 M steps/s in a CartPole scan (threefry 23; bare 97).
+    # 49 k avalanche z-scores is 4.2 (bare: 90). A second round passes too, but is slower: 66 against
+    # 94 M steps/s in a CartPole scan on one core (bare 100, threefry 23).
     with np.errstate(over="ignore"):
         first, second = _fold_down(words[..., 0]), _fold_down(words[..., 1])
         spread, folded = first + counter * _GOLDEN, _fold_down(counter + domain)
@@ -121,13 +121,9 @@ def hash_impl() -> Hashable:
 
 def _seed(seed: Array) -> Array:
     """Makes a key's words `[*S, 2]` from integers `[*S]`, NumPy or JAX, all of whose bits count."""
-    high = (
-        (seed >> 32).astype(np.uint32)
-        if seed.dtype.itemsize > 4
-        else seed.astype(np.uint32) & _ZERO
-    )
-    words = namespace(high).stack([seed.astype(np.uint32), high], axis=-1)
-    return _new_words(words, _ZERO, _SEED)
+    low = seed.astype(np.uint32)
+    high = (seed >> 32).astype(np.uint32) if seed.dtype.itemsize > 4 else low & _ZERO
+    return _new_words(namespace(low).stack([low, high], axis=-1), _ZERO, _SEED)
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
@@ -136,8 +132,8 @@ def _split(key: Array, shape: tuple[int, ...]) -> Array:
     num = math.prod(shape)
     if not isinstance(num, int) or not 0 < num <= _UNROLLED_CHILDREN:
         return _new_words(key, _counters(shape), _SPLIT)
-    # One by one XLA sees through the concatenation; a stack of all it hashes anew for every word that is
-    # read (116 against 87 M steps/s with four children a row).
+    # One by one XLA sees through the concatenation; what comes out of one stack it hashes anew for every
+    # word that is read (115 against 96 M steps/s with four children a row).
     children = [_new_words(key, np.uint32(index), _SPLIT) for index in range(num)]
     return jnp.stack(children).reshape(*shape, 2)
 
@@ -148,8 +144,8 @@ def _fold_in(key: Array, data: Array) -> Array:
 
 def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     # One hash per element, though it has four words: the compiler drops what makes the others, and
-    # vectorizes. To interleave all four was slower at every shape (73 against 88 M steps/s with 4 draws
-    # a row, 25 against 37 M/s for a batch of normals).
+    # vectorizes. To interleave all four was slower (69 against 94 M steps/s with 4 draws a row, 32
+    # against 40 M normals/s in a batch of 2048 x 8).
     low, high, _, _ = _hash(key, _counters(shape), _BITS)
     if bit_width == 64:
         return (high.astype(np.uint64) << 32) | low.astype(np.uint64)
@@ -164,8 +160,7 @@ def _counters(shape: tuple[int, ...]) -> Array:
     size = math.prod(shape)
     if isinstance(size, int) and size > 2**32:
         raise ValueError(
-            f"hash keys: one draw of shape {shape} has more than 2**32 elements, what a counter can "
-            "tell apart. Split the key and draw in parts."
+            f"hash keys: a draw of shape {shape} has more than 2**32 elements. Draw with several keys."
         )
     counters = jnp.zeros(shape, np.uint32)
     for axis, length in enumerate(shape):  # under symbolic export a length may be a symbol
@@ -226,11 +221,7 @@ def keys_from(key: Key | int, num: int, *, impl: Hashable = None) -> Key:
 def keys_from_seeds(seeds: Array | Sequence[int]) -> Key:
     """Makes typed hash keys. Row i's depends on `seeds[i]` only, on all its 64 bits.
 
-    Args:
-      seeds: see `row_words_from_seeds`.
-
-    Returns:
-      Keys `[*S]`.
+    Takes what `row_words_from_seeds` takes, and raises what it raises.
     """
     return as_impl(row_words_from_seeds(seeds), "hash")
 
@@ -254,9 +245,7 @@ def row_words_from_seeds(seeds: Array | Sequence[int]) -> Array:
         fits = all(isinstance(seed, int) and 0 <= seed < 2**64 for seed in whole.flat)
         seeds = whole.astype(np.uint64) if fits else np.asarray(seeds)
     if seeds.dtype.kind not in "iu":
-        raise TypeError(
-            f"seeds: got {seeds!r} of dtype {seeds.dtype}; they need to be integers below 2**64."
-        )
+        raise TypeError(f"seeds: got {seeds!r}; they need to be integers below 2**64.")
     if _is_known(seeds) and (seeds < 0).any():
         raise ValueError(f"seeds: got {seeds!r} with a negative one; they need to be 0 or more.")
     return _seed(seeds)
@@ -311,7 +300,7 @@ def key_words(keys: Key) -> Array:
     if not np.ndim(words) or words.dtype != np.uint32 or words.shape[-1] not in (2, 4):
         raise TypeError(
             f"key_words: got {keys!r}; it needs typed keys, or raw ones of uint32 [..., 2] or [..., 4]. "
-            "Make keys with jaxvec.random.keys_from(seed, num_envs)."
+            "Make some with keys_from(seed, num_envs)."
         )
     if words.shape[-1] == 4:
         words = _new_words(words[..., :2], _ZERO, _SHRINK) ^ words[..., 2:]
