@@ -275,6 +275,10 @@ def test_key_reuse_is_found_and_clones_are_allowed():
 
 
 def test_keys_pickle_and_copy():
+    try:
+        pickle.dumps(jax.random.key(0))
+    except TypeError:
+        pytest.skip("this version of JAX pickles no keys at all")
     key = hash_key(8)
     for twin in (pickle.loads(pickle.dumps(key)), copy.deepcopy(key), copy.copy(key)):
         assert twin.dtype == key.dtype
