@@ -5,6 +5,7 @@ JAX compiles anew when a leaf's dtype or weak type differs between an environmen
 up as, once, before anything runs, and casts to it at the environment's boundary.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -16,19 +17,26 @@ from jaxvec.core._xp import space_tree
 from jaxvec.typing import PyTree
 
 
-def common_avals(where: str, first: PyTree, second: PyTree) -> PyTree:
+def common_avals(
+    where: str, first: PyTree, second: PyTree, *, after: tuple[str, str] = ("reset", "step")
+) -> PyTree:
     """Returns the dtype that each leaf has after both functions.
+
+    A weak dtype gives way to a fixed one that holds its values (a Python 0 to float32), never to one
+    that would cut them off.
 
     Args:
       where: how the message begins, such as "the state of CartPole".
-      first: the tree of `jax.ShapeDtypeStruct` that reset returns.
-      second: the tree that step returns.
+      first: the tree of `jax.ShapeDtypeStruct` that the first function returns.
+      second: the tree that the second returns.
+      after: the names of the two functions.
 
     Returns:
       A tree of dtypes.
 
     Raises:
-      ValueError: if the structures or shapes differ, or dtypes that are both fixed; it names the leaf.
+      ValueError: if the structures or shapes differ, or dtypes of which neither gives way; it names
+        the leaf.
     """
     structure: Any
     other_structure: Any
@@ -39,32 +47,49 @@ def common_avals(where: str, first: PyTree, second: PyTree) -> PyTree:
             {jax.tree_util.keystr(p) for p, _ in each} for each in (paths, others)
         )
         raise ValueError(
-            f"{where} has another structure after step than after reset: only after reset "
-            f"{sorted(names - other_names)}, only after step {sorted(other_names - names)} "
-            f"({structure} and {other_structure}). Both must return the same tree."
+            f"{where} has another structure after {after[1]} than after {after[0]}: only after "
+            f"{after[0]} {sorted(names - other_names)}, only after {after[1]} "
+            f"{sorted(other_names - names)} ({structure} and {other_structure}). Both must return the "
+            "same tree."
         )
     return jax.tree.unflatten(
         structure,
         [
-            _common(f"{where}{jax.tree_util.keystr(path)}", leaf, other)
+            _common(f"{where}{jax.tree_util.keystr(path)}", leaf, other, after)
             for (path, leaf), (_, other) in zip(paths, others, strict=True)
         ],
     )
 
 
-def _common(where: str, first: Any, second: Any) -> Any:
+def _common(where: str, first: Any, second: Any, after: tuple[str, str]) -> Any:
     if first.shape != second.shape:
         raise ValueError(
-            f"{where} has shape {first.shape} after reset and {second.shape} after step; "
+            f"{where} has shape {first.shape} after {after[0]} and {second.shape} after {after[1]}; "
             "both must be the same."
         )
-    if first.dtype == second.dtype or second.weak_type:
+    if first.dtype == second.dtype or (second.weak_type and _holds(first.dtype, second.dtype)):
         return first.dtype
-    if first.weak_type:
+    if first.weak_type and _holds(second.dtype, first.dtype):
         return second.dtype
     raise ValueError(
-        f"{where} is {first.dtype} after reset and {second.dtype} after step: cast one of them."
+        f"{where} is {first.dtype} after {after[0]} and {second.dtype} after {after[1]}: cast one of "
+        "them."
     )
+
+
+def _holds(dtype: Any, weak: Any) -> bool:
+    """Tells whether the values of a weak dtype stay what they are in another: kinds only widen."""
+    kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+    wide, narrow = (
+        next((rank for rank, kind in enumerate(kinds) if jnp.issubdtype(each, kind)), -1)
+        for each in (dtype, weak)
+    )
+    return wide >= narrow
+
+
+def strong(avals: PyTree, dtypes: PyTree) -> PyTree:
+    """Returns the avals in the dtypes that their leaves have for good."""
+    return jax.tree.map(lambda aval, dtype: jax.ShapeDtypeStruct(aval.shape, dtype), avals, dtypes)
 
 
 def cast(tree: PyTree, dtypes: PyTree) -> PyTree:
@@ -110,3 +135,31 @@ def observation_dtypes(where: str, space: spaces.Space[Any], obs: PyTree) -> PyT
         return dtype
 
     return jax.tree_util.tree_map_with_path(each, obs, tree)
+
+
+def check_returned(where: str, returned: Any, wanted: str) -> None:
+    """Refuses what is not a tuple of as many values as `wanted` names.
+
+    Raises:
+      ValueError: if it is not.
+    """
+    count = wanted.count(",") + 1
+    if not isinstance(returned, tuple) or len(returned) != count:
+        found = f"{len(returned)} values" if isinstance(returned, tuple) else f"{returned!r}"
+        raise ValueError(f"{where} returns {found}; it must return {wanted}.")
+
+
+def check_single(where: str, value: Any) -> None:
+    """Refuses a reward or flag that is not one real number.
+
+    Raises:
+      ValueError: if it has several, or is complex.
+    """
+    if math.prod(value.shape) != 1 or not (
+        jnp.issubdtype(value.dtype, jnp.bool_)
+        or jnp.issubdtype(value.dtype, jnp.integer)
+        or jnp.issubdtype(value.dtype, jnp.floating)
+    ):
+        raise ValueError(
+            f"{where} as {value.dtype} of shape {value.shape}; it must be one real number or bool."
+        )

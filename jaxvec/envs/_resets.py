@@ -38,11 +38,14 @@ def deal(pool: ResetPool, ended: Array) -> tuple[ResetPool, Opening]:
     Returns:
       The pool after it, and N openings, to be used where `ended` holds.
     """
-    size = jax.tree.leaves(pool.openings)[0].shape[0]
+    size = jax.tree.leaves(pool.openings.obs)[0].shape[0]
     shift = jax.random.randint(jax.random.fold_in(pool.key, pool.deals), (), 0, size)
     # Neighbours in rank get neighbours in the pool: distinct while no more than K end at once.
     place = (shift + jnp.cumsum(ended) - 1) % size
-    openings = jax.tree.map(lambda leaf: leaf[place], pool.openings)
+    # A leaf without an axis for the rows stays as it is: `Rows.select` leaves such a one alone.
+    openings = jax.tree.map(
+        lambda leaf: leaf[place] if leaf.shape[:1] == (size,) else leaf, pool.openings
+    )
     return pool._replace(deals=pool.deals + 1), openings
 
 

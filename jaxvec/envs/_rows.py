@@ -4,14 +4,23 @@ Nothing here decides when a row starts anew; that is `_vectorize.py`.
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxvec.core._xp import expand_mask
-from jaxvec.envs._avals import cast, common_avals, observation_dtypes
+from jaxvec.envs._avals import (
+    cast,
+    check_returned,
+    check_single,
+    common_avals,
+    observation_dtypes,
+    strong,
+)
 from jaxvec.envs._env import Env
+from jaxvec.envs._params import one_of_params, params_axes, strong_params
 from jaxvec.envs._resets import Opening
 from jaxvec.random import as_impl, hash_key, keys_from
 from jaxvec.spaces import sample
@@ -44,11 +53,15 @@ class Rows:
         action_repeat: int,
         key_kind: KeyKind,
     ) -> None:
-        self.env, self.num_envs, self.params = env, num_envs, params
+        self.env, self.num_envs, self.params = env, num_envs, None
         self.key_kind: KeyKind = key_kind
         self._limit, self._repeat = limit, action_repeat
-        self._params_axes = None if params is None else _params_axes(env.params, params, num_envs)
-        self._takes_options = len(inspect.signature(env.reset).parameters) > 2
+        self._params_axes = None
+        if params is not None:
+            self._params_axes = params_axes(env.params, params, num_envs)
+            self.params = strong_params(env.params, params)
+        self._takes_options = _takes_options(env.reset)
+        self._actions = jax.eval_shape(self.example_action)
         self._find_avals()
 
     @property
@@ -105,7 +118,7 @@ class Rows:
         Args:
           keys: `[N]`, one per row.
           env: the environments' states, `[N, ...]`.
-          action: `[N, *A]`.
+          action: `[N, *A]`, checked.
           params: the parameters, or None where they are compiled in.
           steps: int32 `[N]`, steps of the episodes so far.
           always: bool `[]`, True, but not so that a compiler could tell. On a CPU, XLA computes cheap
@@ -113,23 +126,29 @@ class Rows:
             condition it cannot foresee makes it keep the results (Acrobot 91 to 40 ns a step and row,
             Pendulum 50 to 9, with observations collected at N=16384).
         """
-        params, axes = self._params_of(params)
+        columns: tuple[Any, ...] = (keys, env, action, steps)
+        axes: tuple[Any, ...] = (0, 0, 0, 0)
+        if self._params_axes is not None:
+            columns, axes = (*columns, params), (*axes, self._params_axes)
 
-        def one(key: Key, env: PyTree, action: Action, params: PyTree, steps: Array) -> Stepped:
+        # Compiled in, parameters are no arguments: Python may branch on them.
+        def one(
+            key: Key, env: PyTree, action: Action, steps: Array, params: PyTree = self.env.params
+        ) -> Stepped:
             stepped = self._step_once(key, env, action, params, steps)
             for repeat in range(1, self._repeat):
                 again = self._step_once(
                     jax.random.fold_in(key, repeat), stepped.env, action, params, stepped.steps
                 )
-                stepped = _repeated(stepped, again)
+                stepped = self._repeated(stepped, again)
             return stepped
 
         def all_rows(*columns: Any) -> Stepped:
-            stepped: Stepped = jax.vmap(one, (0, 0, 0, axes, 0))(*columns)
+            stepped: Stepped = jax.vmap(one, axes)(*columns)
             return stepped
 
-        columns = (keys, env, action, params, steps)
-        if jax.default_backend() != "cpu":
+        # Outside of any trace the condition would be compiled anew for every single step.
+        if jax.default_backend() != "cpu" or not isinstance(always, jax.core.Tracer):
             return all_rows(*columns)
         avals = jax.eval_shape(all_rows, *columns)
         stepped: Stepped = jax.lax.cond(
@@ -147,14 +166,38 @@ class Rows:
           ended: the states of the episodes that the openings replace.
         """
         if self.env.persistent is not None:
-            opening = jax.vmap(self.env.persistent)(ended, opening)
+            opening = cast(jax.vmap(self.env.persistent)(ended, opening), self._env_dtypes)
+        return self.select(mask, opening, other)
+
+    def select(self, mask: Array, chosen: PyTree, other: PyTree) -> PyTree:
+        """Returns the states of `chosen` where the mask (bool `[N]`, or of one row) holds, else `other`'s.
+
+        Some libraries batch a part of their state by a rule of their own, without an axis for the
+        rows: such a leaf cannot be chosen row by row and is that of `other`.
+        """
 
         def each(new: Array, old: Array, has_rows: bool) -> Array:
-            # Some libraries batch a part of their state by a rule of their own, without an axis for
-            # the rows: such a leaf cannot be replaced row by row and keeps the stepped value.
             return jnp.where(expand_mask(mask, old), new, old) if has_rows else old
 
-        return jax.tree.map(each, opening, other, self._has_rows)
+        return jax.tree.map(each, chosen, other, self._has_rows)
+
+    def checked_action(self, action: Action) -> Action:
+        """Returns the actions as they came, if they have the shapes that the action space asks for.
+
+        Raises:
+          ValueError: if not: `[N, 1]` for `[N]` would go through most environments' arithmetic and
+            give every state one axis more.
+        """
+        wanted: Any = jax.tree.structure(self._actions)
+        given: Any = jax.tree.structure(action)
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(action)]
+        needed = [leaf.shape for leaf in jax.tree.leaves(self._actions)]
+        if wanted != given or shapes != needed:
+            raise ValueError(
+                f"step: actions {given} of shapes {shapes} came, but {self.num_envs} environments "
+                f"need {wanted} of shapes {needed}: one element of {self.env.action_space} each."
+            )
+        return action
 
     def example_keys(self) -> Key:
         """Returns N keys, for tracing."""
@@ -179,7 +222,9 @@ class Rows:
             self._handed(key), env, action, params
         )
         steps = steps + 1
-        terminated, truncated = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
+        terminated, truncated = (
+            jnp.asarray(flag).astype(bool).reshape(()) for flag in (terminated, truncated)
+        )
         if self._limit is not None:
             truncated = truncated | (steps >= self._limit)
         return Stepped(
@@ -192,33 +237,62 @@ class Rows:
             steps,
         )
 
+    def _repeated(self, stepped: Stepped, again: Stepped) -> Stepped:
+        """Adds a repetition of the action to what came before, unless the episode had ended by then."""
+        over = stepped.terminated | stepped.truncated
+
+        def held(old: Array, new: Array) -> Array:
+            return jnp.where(over, old, new)
+
+        merged: Stepped = jax.tree.map(held, stepped._replace(env=()), again._replace(env=()))
+        info = merged.info
+        if isinstance(info, dict) and "metrics" in info:
+            metrics = jax.tree.map(
+                lambda old, new: old + jnp.where(over, 0, new),
+                stepped.info["metrics"],
+                again.info["metrics"],
+            )
+            info = {**info, "metrics": cast(metrics, self._info_dtypes["metrics"])}
+        return merged._replace(
+            env=self.select(over, stepped.env, again.env),
+            reward=stepped.reward + jnp.where(over, 0, again.reward),
+            info=info,
+        )
+
     def _find_avals(self) -> None:
         name = self.env.metadata.get("name", "the environment")
         key = jax.eval_shape(lambda: self._handed(self.row_keys(self.example_keys())[0]))
         action = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
-            jax.eval_shape(self.example_action),
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self._actions
         )
         params = self.env.params
         if self.params is not None:
-            params = jax.tree.map(
-                lambda leaf, axis: leaf if axis is None else leaf[0],
-                self.params,
-                self._params_axes,
-                is_leaf=lambda x: x is None,
-            )
+            params = one_of_params(self.params, self._params_axes)
         # Parameters are closed over: where they are compiled in, Python may branch on them.
         opened = jax.eval_shape(lambda key: self.env.reset(key, params), key)
-        stepped = jax.eval_shape(
-            lambda key, state, action: self.env.step(key, state, action, params),
-            *(key, opened[0], action),
-        )
-        _check_lengths(name, opened, stepped)
-        self._env_dtypes = common_avals(f"the state of {name}", opened[0], stepped[0])
+        check_returned(f"reset of {name}", opened, "(state, obs, info)")
+        state, stepped = opened[0], None
+        while stepped is None or jax.tree.map(lambda leaf: leaf.dtype, state) != self._env_dtypes:
+            if stepped is not None:  # a leaf got wider, and others may follow from it
+                state = strong(state, self._env_dtypes)
+            stepped = jax.eval_shape(
+                lambda key, state, action: self.env.step(key, state, action, params),
+                *(key, state, action),
+            )
+            check_returned(
+                f"step of {name}", stepped, "(state, obs, reward, terminated, truncated, info)"
+            )
+            self._env_dtypes = common_avals(f"the state of {name}", state, stepped[0])
         self._info_dtypes = common_avals(f"the info of {name}", opened[2], stepped[5])
+        for what, value in zip(("reward", "terminated", "truncated"), stepped[2:5], strict=True):
+            check_single(f"step of {name} returns {what}", value)
         space = self.env.observation_space
         self._obs_dtypes = observation_dtypes(f"reset of {name}", space, opened[1])
         observation_dtypes(f"step of {name}", space, stepped[1])
+        if self.env.persistent is not None:
+            state = strong(state, self._env_dtypes)
+            kept = jax.eval_shape(self.env.persistent, state, state)
+            common_avals(f"the state of {name}", state, kept, after=("reset", "persistent"))
         keys = jax.eval_shape(lambda: self.row_keys(self.example_keys()))
         rows = jax.eval_shape(lambda k: self.reset(k, self.params).env, keys)
         self._has_rows = jax.tree.map(
@@ -235,53 +309,10 @@ def _blank(aval: Any) -> Array:
     return jnp.zeros(aval.shape, aval.dtype)
 
 
-def _repeated(stepped: Stepped, again: Stepped) -> Stepped:
-    """Adds a repetition of the action to what came before, unless the episode had ended by then."""
-    over = stepped.terminated | stepped.truncated
-    reward = stepped.reward + jnp.where(over, 0, again.reward)
-    merged: Stepped = jax.tree.map(lambda old, new: jnp.where(over, old, new), stepped, again)
-    info = merged.info
-    if isinstance(info, dict) and "metrics" in info:
-        metrics = jax.tree.map(
-            lambda old, new: old + jnp.where(over, 0, new),
-            stepped.info["metrics"],
-            again.info["metrics"],
-        )
-        info = {**info, "metrics": metrics}
-    return merged._replace(reward=reward, info=info)
-
-
-def _params_axes(default: PyTree, params: PyTree, num_envs: int) -> PyTree:
-    """Returns 0 for every parameter that has one value per row, None for a shared one.
-
-    Raises:
-      ValueError: if a parameter has neither its default's shape nor that with a leading N.
-    """
-    wanted: Any = jax.tree.structure(default)
-    given: Any = jax.tree.structure(params)
-    if wanted != given:
-        raise ValueError(
-            f"vectorize: params have the structure {given}; this environment's are {wanted}. Start "
-            "from env.params and replace fields."
-        )
-
-    def each(path: Any, wanted: Any, given: Any) -> int | None:
-        shape, got = jnp.shape(wanted), jnp.shape(given)
-        if got == shape:
-            return None
-        if got == (num_envs, *shape):
-            return 0
-        raise ValueError(
-            f"vectorize: params{jax.tree_util.keystr(path)} has shape {got}; it needs {shape} for all "
-            f"rows together, or {(num_envs, *shape)} for one value per row."
-        )
-
-    return jax.tree_util.tree_map_with_path(each, default, params)
-
-
-def _check_lengths(name: str, opened: Any, stepped: Any) -> None:
-    if len(opened) != 3 or len(stepped) != 6:
-        raise ValueError(
-            f"{name}: reset returns {len(opened)} values and step {len(stepped)}; they must return "
-            "(state, obs, info) and (state, obs, reward, terminated, truncated, info)."
-        )
+def _takes_options(reset: Callable[..., Any]) -> bool:
+    """Tells whether a reset can be called as `reset(key, params, options)`."""
+    try:
+        inspect.signature(reset).bind(None, None, None)
+    except TypeError:
+        return False
+    return True

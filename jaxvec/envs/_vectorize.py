@@ -56,7 +56,8 @@ def vectorize(
         action is not used), or when told to by `reset_rows` ("Disabled").
       reset_source: where an automatic reset comes from: "fresh" draws anew; "cached" goes back to the
         row's first state; "pool" deals from `pool_size` states made at the first reset, for resets that
-        are dear. The whole state is replaced, but for what `env.persistent` carries over.
+        are dear (which state a row is dealt depends on which others ended). The whole state is replaced,
+        but for what `env.persistent` carries over.
       pool_size: K, how many states a pool holds.
       action_repeat: how often an action is repeated in one step. Rewards (and `info["metrics"]`) are
         summed; an episode that ends on the way stands still for the rest.
@@ -76,6 +77,9 @@ def vectorize(
     check_one_of("vectorize", "reset_source", reset_source, RESET_SOURCES)
     check_one_of("vectorize", "prng_impl", prng_impl, (None, *_KEY_KINDS))
     limit = env.max_episode_steps if max_episode_steps == "default" else max_episode_steps
+    if not isinstance(autoreset_mode, AutoresetMode):
+        modes = [mode.value for mode in AutoresetMode]
+        check_one_of("vectorize", "autoreset_mode", autoreset_mode, modes)
     mode = AutoresetMode(autoreset_mode)
 
     def build(kind: KeyKind) -> BatchedEnv:
@@ -108,7 +112,7 @@ def _first_that_traces(env: Env[Any, Any], build: Callable[[KeyKind], BatchedEnv
                 f"vectorize: the environment {name} cannot be traced with cheap hash keys "
                 f"({type(causes[0]).__name__}: {cause}); it gets {kind!r} keys, which are slower. "
                 f"Pass prng_impl={kind!r} to choose them without this warning.",
-                stacklevel=4,
+                stacklevel=3,
             )
         return batched
     raise causes[0]
@@ -144,7 +148,7 @@ def _batched(
     def reset_rows(
         state: EnvState, mask: Array, keys: Key | None = None, options: PyTree = None
     ) -> tuple[EnvState, Timestep]:
-        mask = jnp.asarray(mask, bool)
+        mask = _checked_mask(mask, num_envs)
         clock, row_keys = state.clock + 1, state.keys
         if keys is not None:
             clock = jnp.zeros_like(clock)
@@ -166,7 +170,12 @@ def _batched(
         state = state._replace(clock=state.clock + 1, parity=1 - state.parity)
         keys = jax.vmap(jax.random.fold_in)(state.keys, 2 * state.clock)
         stepped = rows.step(
-            keys, state.env, action, state.params, state.steps, always=state.parity < 2
+            keys,
+            state.env,
+            rows.checked_action(action),
+            state.params,
+            state.steps,
+            always=state.parity < 2,
         )
         if mode == AutoresetMode.DISABLED:
             return _frozen_where_ended(rows, state, stepped)
@@ -229,7 +238,7 @@ def _frozen_where_ended(rows: Rows, state: EnvState, stepped: Stepped) -> tuple[
     terminated = jnp.where(idle, state.ended[0], stepped.terminated)
     truncated = jnp.where(idle, state.ended[1], stepped.truncated)
     state = state._replace(
-        env=_select(idle, state.env, stepped.env),
+        env=rows.select(idle, state.env, stepped.env),
         steps=jnp.where(idle, state.steps, stepped.steps),
         ended=(terminated, truncated),
         obs=obs,
@@ -293,3 +302,13 @@ def _check_counts(
             raise ValueError(
                 f"vectorize: {name}={value!r}, but it must be a whole number from 1 on."
             )
+
+
+def _checked_mask(mask: Array, num_envs: int) -> Array:
+    mask = jnp.asarray(mask)
+    if mask.shape != (num_envs,) or mask.dtype != jnp.bool_:
+        raise ValueError(
+            f"reset_rows: mask={mask!r} came; it must be bool of shape ({num_envs},), True for the rows "
+            "that start anew."
+        )
+    return mask

@@ -28,8 +28,13 @@ def wrap(env: BatchedEnv, *transforms: Transform) -> BatchedEnv:
 
     Returns:
       N environments whose spaces, observations and rewards are those above the layers.
+
+    Raises:
+      TypeError: if one of them is no `Transform`.
     """
-    layers = transforms[0] if len(transforms) == 1 else chain(*transforms)
+    layers = chain(*transforms)
+    if len(transforms) == 1:
+        layers = transforms[0]
 
     def reset(keys: Key, options: PyTree = None) -> tuple[WrapState, Timestep]:
         state, timestep = env.reset(keys, options)
