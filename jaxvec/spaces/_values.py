@@ -201,16 +201,16 @@ def fit(
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype)
         misfits = _misfits(array, cast)
-    if misfits.any():
+    if misfits is not None and misfits.any():
         _refuse_number(array[misfits].flat[0], dtype, space, row, place)
     return cast
 
 
 def _misfits(array: Any, cast: Any) -> Any:
-    """Finds the numbers that a cast changed by more than rounding, bool `[*D]`."""
+    """Finds the numbers that a cast changed by more than rounding, bool `[*D]`; None for none."""
     if cast.dtype.kind == "f":
         infinite = np.isinf(cast)
-        return infinite & np.isfinite(array) if infinite.any() else infinite
+        return infinite & np.isfinite(array) if infinite.any() else None
     if cast.dtype.kind == "b":
         return (array != 0) & (array != 1)
     limits = np.iinfo(cast.dtype)

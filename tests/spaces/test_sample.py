@@ -201,9 +201,10 @@ def test_an_exponential_stops_at_the_end_of_the_dtype():
 
 
 def test_rows_columns_and_parts_are_independent():
-    space = Dict(a=Discrete(2), b=Tuple([Discrete(2), MultiDiscrete([2, 2])]))
-    batch = draw(space)
-    columns = [batch["a"], batch["b"][0], *batch["b"][1].T]
+    parts = Tuple([Discrete(2), Discrete(2), MultiDiscrete([2, 2]), Dict(x=Discrete(2))])
+    batch = draw(Dict(a=Discrete(2), b=Discrete(2), c=parts))
+    one, other, pair, inner = batch["c"]
+    columns = [batch["a"], batch["b"], one, other, *pair.T, inner["x"]]
     for index, one in enumerate(columns):
         for other in columns[:index]:
             hits = int((one == other).sum())
