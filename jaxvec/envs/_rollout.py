@@ -1,13 +1,15 @@
 """Many steps of many environments in one compiled `lax.scan`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from jaxvec.core._transform import Timestep, VecSpec
+from jaxvec.envs._avals import cast
 from jaxvec.envs._env import BatchedEnv
 from jaxvec.random import keys_from
 from jaxvec.spaces import sample
@@ -85,7 +87,7 @@ def rollout(
         )
     if start is None:
         start = _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
-    return _scan(env.step, env.end_rollout, policy, num_steps, collect)(start)
+    return _scan(env.reset, env.step, env.end_rollout, policy, num_steps, collect)(start)
 
 
 def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
@@ -116,6 +118,8 @@ def _beginning(
         reset_key, policy_key, loop_key = jax.random.split(key, 3)
         env_state, timestep = reset(keys_from(reset_key, num_envs))
         policy_state = policy.init(policy_key, spec) if isinstance(policy, Policy) else ()
+        # A Python number would give way to the type of what follows, and compile the next chunk anew.
+        policy_state = jax.tree.map(lambda leaf: cast(leaf, jnp.result_type(leaf)), policy_state)
         return Carry(env_state, timestep.obs, timestep.first, policy_state, loop_key)
 
     return run
@@ -123,6 +127,7 @@ def _beginning(
 
 @lru_cache(maxsize=32)
 def _scan(
+    reset: Callable[..., Any],
     step: Callable[..., Any],
     end_rollout: Callable[..., Any],
     policy: PolicyFunction | Policy,
@@ -143,29 +148,49 @@ def _scan(
 
     @jax.jit
     def run(start: Carry) -> tuple[Carry, Any]:
-        carry, kept = _scan_once_each(body, start, num_steps)
+        num_envs = start.first.shape[0]
+        opening = jax.make_jaxpr(lambda key: _opened(reset, keys_from(key, num_envs)))(start.key)
+        carry, kept = _scan_once_each(body, start, num_steps, opening.jaxpr.outvars)
         return carry._replace(env_state=end_rollout(carry.env_state)), kept
 
     return run
 
 
+def _opened(reset: Callable[..., Any], keys: Key) -> Any:
+    env_state, timestep = reset(keys)
+    return env_state, timestep.obs, timestep.first
+
+
 def _scan_once_each(
-    body: Callable[[Carry, None], tuple[Carry, Any]], start: Carry, num_steps: int
+    body: Callable[[Carry, None], tuple[Carry, Any]],
+    start: Carry,
+    num_steps: int,
+    opening: Sequence[Any],
 ) -> tuple[Carry, Any]:
-    """`lax.scan`, but arrays that a step returns twice in the carry are carried once.
+    """`lax.scan`, but arrays that both a reset and a step return twice are carried once.
 
     A frame stack is the layer's state and the next observation at once; XLA would copy it for each.
+
+    Args:
+      body: one step.
+      start: the carry before it.
+      num_steps: T.
+      opening: the variables that a reset returns as the first leaves of the carry. What is one array
+        after a step only may start as two (a layer that smooths, and hands out the first as it came).
     """
     leaves, structure = jax.tree.flatten(start)
     closed, (carry_shape, kept_shape) = jax.make_jaxpr(
         lambda *leaves: body(jax.tree.unflatten(structure, leaves), None), return_shape=True
     )(*leaves)
     found: Any = jax.tree.structure(carry_shape)
-    if found != structure:  # lax.scan says what is wrong
-        return jax.lax.scan(body, start, None, num_steps)
-    outputs = closed.jaxpr.outvars[: len(leaves)]
-    first_of: dict[int, int] = {}
-    sources = [first_of.setdefault(id(output), index) for index, output in enumerate(outputs)]
+    if found != structure or closed.out_avals[: len(leaves)] != closed.in_avals:
+        return jax.lax.scan(body, start, None, num_steps)  # it says what is wrong, or promotes it
+    names = [
+        (id(output), id(opening[index]) if index < len(opening) else index)
+        for index, output in enumerate(closed.jaxpr.outvars[: len(leaves)])
+    ]
+    first_of: dict[Any, int] = {}
+    sources = [first_of.setdefault(name, index) for index, name in enumerate(names)]
     carried = sorted(set(sources))
     place = [carried.index(source) for source in sources]
     step = jaxpr_as_fun(closed)
