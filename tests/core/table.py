@@ -14,9 +14,20 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from jaxvec.core._action import clip_action, rescale_action, sticky_action
+from jaxvec.core._append import append_last_action, time_fraction
+from jaxvec.core._checks import check_finite
 from jaxvec.core._episode import episode_statistics
 from jaxvec.core._frame_stack import frame_stack
 from jaxvec.core._normalize import normalize_observation, normalize_reward
+from jaxvec.core._observation import (
+    cast_observation,
+    extract_key,
+    flatten_observation,
+    one_hot,
+    transpose_image,
+)
+from jaxvec.core._reward import clip_reward, scale_reward
 from jaxvec.core._transform import Timestep, Transform, VecSpec, chain, named_chain
 from jaxvec.core._xp import map_obs, obs_leaves, take_rows
 
@@ -44,6 +55,7 @@ ACTION_SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
     "discrete": lambda: spaces.Discrete(3),
     "box": lambda: spaces.Box(np.float32([-2, 0]), np.float32([2, 5]), dtype=np.float32),
 }
+ACTION_SPACES["wild"] = ACTION_SPACES["box"]  # half of the actions lie outside
 
 
 class Entry(NamedTuple):
@@ -84,6 +96,24 @@ TRANSFORMS: dict[str, Entry] = {
     ),
     "episode_statistics": Entry(episode_statistics, ("box", "dict")),
     "episode_statistics_totals": Entry(partial(episode_statistics, totals=True), ("box",)),
+    "transpose_image": Entry(transpose_image, ("image_last", "dict")),
+    "extract_key": Entry(partial(extract_key, "state"), ("dict", "mixed")),
+    "extract_index": Entry(partial(extract_key, 1), ("tuple",)),
+    "flatten_observation": Entry(flatten_observation, (*FIVE, "discrete", "mixed")),
+    "cast_observation": Entry(partial(cast_observation, np.float32)),
+    "cast_and_scale": Entry(partial(cast_observation, np.float32, scale=1 / 255), ("image_last",)),
+    "one_hot": Entry(one_hot, ("discrete", "mixed")),
+    "append_last_action": Entry(append_last_action, ("box", "dict", "tuple")),
+    "append_last_box_action": Entry(append_last_action, ("box",), "box"),
+    "time_fraction": Entry(partial(time_fraction, 5), ("box", "dict", "tuple")),
+    "clip_action": Entry(clip_action, ("box",), "wild"),
+    "rescale_action": Entry(rescale_action, ("box",), "wild"),
+    "sticky_action": Entry(partial(sticky_action, 0.5), ("box",)),
+    "sticky_box_action": Entry(partial(sticky_action, 0.5), ("box",), "box"),
+    "check_finite": Entry(check_finite, ("box", "dict")),
+    "scale_reward": Entry(partial(scale_reward, 0.1, 1.0), ("box",)),
+    "clip_reward": Entry(clip_reward, ("box",)),
+    "sign_reward": Entry(partial(clip_reward, sign=True), ("box",)),
     "chain": Entry(_all_layers, ("box", "dict"), mixes_rows=True),
     "named_chain": Entry(
         lambda: named_chain(stack=frame_stack(2), norm=normalize_observation(update="rollout")),
@@ -92,10 +122,7 @@ TRANSFORMS: dict[str, Entry] = {
     ),
 }
 CASES = [(name, space) for name, entry in TRANSFORMS.items() for space in entry.spaces]
-ONE_CASE_EACH = [
-    (name, "dict" if "dict" in entry.spaces else entry.spaces[0])
-    for name, entry in TRANSFORMS.items()
-]
+ONE_CASE_EACH = [(name, entry.spaces[0]) for name, entry in TRANSFORMS.items()]
 
 
 class Stream(NamedTuple):
@@ -128,7 +155,7 @@ def choose_rows(mask: np.ndarray, chosen: Any, other: Any) -> Any:
 def make_stream(
     space: spaces.Space[Any],
     *,
-    action_space: spaces.Space[Any] | None = None,
+    actions: str = "discrete",
     num_envs: int = NUM_ENVS,
     num_steps: int = NUM_STEPS,
     mode: AutoresetMode = AutoresetMode.SAME_STEP,
@@ -136,7 +163,7 @@ def make_stream(
     seed: int = 0,
 ) -> Stream:
     """Makes random timesteps that keep the rules of `Timestep`; `end` is the chance of a step to end."""
-    action_space = action_space or ACTION_SPACES["discrete"]()
+    action_space = ACTION_SPACES[actions]()
     space.seed(seed)
     action_space.seed(seed)
     rng = np.random.default_rng(seed)
@@ -149,7 +176,7 @@ def make_stream(
     opening = Timestep(
         obs, np.zeros(num_envs, np.float32), no, no, no, ~no, obs, None, columns(), columns()
     )
-    steps, actions = [], []
+    steps, taken = [], []
     last = opening
     for _ in range(num_steps):
         idle = no if mode is AutoresetMode.SAME_STEP else last.done
@@ -174,17 +201,15 @@ def make_stream(
         )
         steps.append(last)
         batch = samples(action_space, num_envs)
-        # Half of the continuous actions lie outside of their space: layers must cope with them.
-        actions.append(batch * np.float32(2) if isinstance(action_space, spaces.Box) else batch)
+        taken.append(batch * np.float32(2) if actions == "wild" else batch)
     keys = rng.integers(0, 2**32, (num_envs, 2), dtype=np.uint32)
     spec = VecSpec(num_envs, space, action_space, mode, "numpy")
-    return Stream(spec, keys, opening, steps, actions)
+    return Stream(spec, keys, opening, steps, taken)
 
 
 def stream_of(name: str, space: str, **options: Any) -> Stream:
     """Makes the stream of one case of the table."""
-    action_space = ACTION_SPACES[TRANSFORMS[name].actions]()
-    return make_stream(SPACES[space](), action_space=action_space, **options)
+    return make_stream(SPACES[space](), actions=TRANSFORMS[name].actions, **options)
 
 
 def sparse(timestep: Timestep) -> Timestep:
@@ -316,7 +341,9 @@ def _same_final_rows(*pair: Timestep) -> list[Timestep]:
     for timestep in pair:
         if timestep.final_obs is not None and timestep.final_rows is None:
             timestep = sparse(at(timestep._replace(rows=None), ...))
-        narrowed.append(timestep._replace(rows=None))
+        rows = timestep.final_rows
+        rows = None if rows is None else np.asarray(rows, np.int64)
+        narrowed.append(timestep._replace(rows=None, final_rows=rows))
     return narrowed
 
 
