@@ -6,7 +6,7 @@ from jaxvec import errors as errors
 from jaxvec import io as io
 from jaxvec import random as random
 from jaxvec import spaces as spaces
-from . import testing as testing
+from jaxvec import testing as testing
 from jaxvec import typing as typing
 from jaxvec._version import __version__ as __version__
 from jaxvec.core._action import clip_action as clip_action

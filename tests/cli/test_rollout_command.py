@@ -9,11 +9,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jaxvec.random import hash_key
 
 import jaxvec
 from jaxvec.cli import main
 from jaxvec.core._checks import check_finite
+from jaxvec.random import hash_key
 
 N, T = 6, 101  # a prime: no equal pieces
 MODULE = """

@@ -10,10 +10,10 @@ from gymnasium.envs.phys2d.pendulum import PendulumFunctional
 from gymnasium.envs.tabular.blackjack import BlackjackFunctional
 from gymnasium.envs.tabular.cliffwalking import CliffWalkingFunctional
 from gymnasium.experimental.functional import FuncEnv
-from jaxvec.random import keys_from
 
 import jaxvec
 from jaxvec.envs import from_gymnasium_func
+from jaxvec.random import keys_from
 
 N = 500
 
