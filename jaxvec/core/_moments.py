@@ -120,7 +120,9 @@ def merge_moments(moments: RunningMoments, other: RunningMoments) -> RunningMome
     """
     xp = namespace(moments.mean)
     delta = (other.mean - moments.mean) + (other.mean_low - moments.mean_low)
-    return _merge(xp, moments, delta, other.var + other.var_low, other.count + other.count_low)
+    merged = _merge(xp, moments, delta, other.var + other.var_low, other.count)
+    count, low = two_sum(merged.count, merged.count_low + other.count_low)
+    return merged._replace(count=count, count_low=low)
 
 
 def merge_rows(moments: RunningMoments, rows: RunningMoments) -> RunningMoments:

@@ -292,6 +292,11 @@ def test_a_count_of_2_to_the_24_grows_by_one() -> None:
     np.testing.assert_allclose(value(moments).mean, 4096 / (2**24 + 4096), rtol=1e-6)
 
 
+def test_merged_counts_lose_no_sample() -> None:
+    half = exactly(np.zeros(2))._replace(count=np.float64(2**24 + 1))
+    assert value(jax.jit(merge_moments)(on_device(half), on_device(half))).count == 2**25 + 2
+
+
 def test_a_count_of_1e13_still_grows_by_one_and_the_variance_is_finite() -> None:
     start = exactly(np.zeros(2))._replace(count=np.float64(1e13), var=np.float64(1e20))
     moments = scan_updates(on_device(start), np.ones((1000, 1), np.float32))
