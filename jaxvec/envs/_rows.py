@@ -152,7 +152,10 @@ class Rows:
             return all_rows(*columns)
         avals = jax.eval_shape(all_rows, *columns)
         stepped: Stepped = jax.lax.cond(
-            always, all_rows, lambda *_: jax.tree.map(_blank, avals), *columns
+            always,
+            all_rows,
+            lambda *_: jax.tree.map(lambda aval: jnp.zeros(aval.shape, aval.dtype), avals),
+            *columns,
         )
         return stepped
 
@@ -298,15 +301,6 @@ class Rows:
         self._has_rows = jax.tree.map(
             lambda row, one: row.shape == (self.num_envs, *one.shape), rows, opened[0]
         )
-
-
-def _blank(aval: Any) -> Array:
-    """Returns an array of that shape and dtype, of keys too; what is in it does not matter."""
-    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        words = jax.eval_shape(jax.random.key_data, aval)
-        blank = jnp.zeros(words.shape, words.dtype)
-        return jax.random.wrap_key_data(blank, impl=jax.random.key_impl(aval))
-    return jnp.zeros(aval.shape, aval.dtype)
 
 
 def _takes_options(reset: Callable[..., Any]) -> bool:
