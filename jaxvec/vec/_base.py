@@ -26,13 +26,14 @@ from jaxvec.vec._convert import (
     timestep_of_step,
 )
 from jaxvec.vec._indices import Indices, row_indices
+from jaxvec.vec._sb3 import RegistersItself
 from jaxvec.vec._utils import show, spawned_seeds, tile_images
 
 SeedMode = Literal["sequential", "spawn"]
 Where = Literal["outermost", "unwrapped"]
 
 
-class VecEnv(ABC):
+class VecEnv(RegistersItself, ABC):
     """N environments that are stepped as one.
 
     Args:

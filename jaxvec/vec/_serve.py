@@ -22,7 +22,7 @@ Info = dict[str, Any]
 ClassName = tuple[str, str]
 """Module and qualified name of a class: what is sent in place of the class itself."""
 
-_MONITOR = ("jaxvec.vec._monitor", "Monitor")
+_MONITOR = ("jaxvec.vec._monitor_env", "Monitor")
 _STANDS_FOR: dict[ClassName, tuple[ClassName, ...]] = {
     _MONITOR: (
         ("stable_baselines3.common.monitor", "Monitor"),

@@ -1,0 +1,98 @@
+"""The transform under `VecNormalize`: both normalizations in SB3's manner, and the raw values kept."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxvec.core._images import is_image_space
+from jaxvec.core._layers import box_bounds
+from jaxvec.core._normalize import NormalizeRewardState, normalize_observation, normalize_reward
+from jaxvec.core._transform import Timestep, Transform, VecSpec, chain
+from jaxvec.core._xp import is_integer_or_bool, space_tree, tree_space
+from jaxvec.typing import Array, Obs, PyTree
+
+
+class NormalizationState(NamedTuple):
+    """What is known of observations and rewards, and the last ones as they came."""
+
+    observation: PyTree  # of normalize_observation; () where observations are left alone
+    reward: NormalizeRewardState
+    raw_obs: Obs  # [N, *D]; None before the first reset
+    raw_reward: Array  # [N]; [0] before the first step
+
+
+class Settings(NamedTuple):
+    """What the transform is made for."""
+
+    norm_obs: bool
+    keys: tuple[str, ...] | None  # of a Dict space
+    clip_obs: float
+    clip_reward: float
+    gamma: float
+    epsilon: float
+
+
+def normalization(settings: Settings) -> Transform:
+    """Returns the transform of a VecNormalize: both normalizations, and the raw values kept."""
+    observation = chain()
+    if settings.norm_obs:
+        observation = normalize_observation(
+            keys=settings.keys, clip=settings.clip_obs, epsilon=settings.epsilon
+        )
+    reward = normalize_reward(
+        gamma=settings.gamma, clip=settings.clip_reward, epsilon=settings.epsilon
+    )
+
+    def init(spec: VecSpec, keys: Any = None) -> NormalizationState:
+        del keys
+        raw = observation.init(spec, None), reward.init(spec, None)
+        return NormalizationState(*raw, None, np.zeros(0, np.float32))
+
+    def reset(
+        state: NormalizationState, timestep: Timestep, mask: Array | None = None
+    ) -> tuple[NormalizationState, Timestep]:
+        raw = timestep.obs
+        inner, timestep = observation.reset(state.observation, timestep, mask)
+        outer, timestep = reward.reset(state.reward, timestep, mask)
+        return NormalizationState(inner, outer, raw, state.raw_reward), timestep
+
+    def update(
+        state: NormalizationState, timestep: Timestep
+    ) -> tuple[NormalizationState, Timestep]:
+        raw_obs, raw_reward = timestep.obs, timestep.reward
+        inner, timestep = observation.update(state.observation, timestep)
+        outer, timestep = reward.update(state.reward, timestep)
+        if timestep.reward.dtype != np.float32:
+            timestep = timestep._replace(reward=timestep.reward.astype(np.float32))
+        return NormalizationState(inner, outer, raw_obs, raw_reward), timestep
+
+    def spec(spec: VecSpec) -> VecSpec:
+        space = spec.observation_space
+        if not settings.norm_obs:
+            return spec
+        if settings.keys is None:
+            return spec._replace(observation_space=_normalized_space(space, settings.clip_obs))
+        tree = space_tree(space)
+        new = {
+            key: _normalized_space(leaf, settings.clip_obs) if key in settings.keys else leaf
+            for key, leaf in tree.items()
+        }
+        if all(new[key] is tree[key] for key in new):
+            return spec
+        return spec._replace(observation_space=tree_space(new))
+
+    return Transform(init, reset, update, spec=spec)
+
+
+def _normalized_space(box: Any, clip: float) -> spaces.Box:
+    """Returns the space of normalized observations: SB3 keeps the old bounds, but for images.
+
+    So do we, because saved policies compare spaces; but numbers of a whole-number dtype would be cut off.
+    """
+    if is_image_space(box):
+        return spaces.Box(-clip, clip, box.shape, np.float32)
+    if is_integer_or_bool(box.dtype):
+        return spaces.Box(*box_bounds(box, np.dtype(np.float32)), dtype=np.float32)
+    same: spaces.Box = box
+    return same

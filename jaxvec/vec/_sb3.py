@@ -1,0 +1,100 @@
+"""How Stable-Baselines3 comes to accept jaxvec's classes as its own, without either importing the other.
+
+SB3's classes are abstract base classes: jaxvec's become virtual subclasses of their namesakes. That cannot
+be done before SB3 is imported, and jaxvec never imports it (that would load torch). So it is done when
+somebody asks: `isinstance(venv, ...)` looks at `venv.__class__`, which registers first. `Monitor` and
+`RunningMeanStd` are ordinary classes of SB3's; an object of jaxvec's says that it is of a class that
+inherits from both. The same holds for lit_sb3, which has classes of its own.
+"""
+
+import sys
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+PACKAGES = ("stable_baselines3.common.vec_env", "lit_sb3.vec_env", "lit_sb3.common.vec_env")
+"""Where VecEnv and its wrappers are found."""
+
+NAMESAKES = (
+    *(
+        "VecEnvWrapper",
+        "DummyVecEnv",
+        "SubprocVecEnv",
+        "VecNormalize",
+        "VecMonitor",
+        "VecFrameStack",
+    ),
+    *("VecTransposeImage", "VecCheckNan", "VecExtractDictObs", "VecVideoRecorder", "VecEnv"),
+)
+"""Classes that jaxvec has under the name that SB3 has them; the last one is registered last."""
+
+MONITORS = ("stable_baselines3.common.monitor", "lit_sb3.common.monitor", "lit_sb3.monitor")
+MEAN_STDS = ("stable_baselines3.common.running_mean_std", "lit_sb3.common.running_mean_std")
+
+
+def loaded(name: str, modules: tuple[str, ...]) -> tuple[type[Any], ...]:
+    """Returns the classes of a name in those of the modules that have been imported."""
+    found = (vars(sys.modules[module]).get(name) for module in modules if module in sys.modules)
+    return tuple(each for each in found if isinstance(each, type))
+
+
+def namesakes(own: type[Any]) -> tuple[type[Any], ...]:
+    """Returns a class, and if it is jaxvec's those of its name in SB3 and lit_sb3, where they are loaded."""
+    if not own.__module__.startswith("jaxvec."):
+        return (own,)
+    return own, *loaded(own.__name__, PACKAGES)
+
+
+def register_loaded() -> bool:
+    """Makes jaxvec's classes virtual subclasses of SB3's and lit_sb3's, where these are loaded.
+
+    Returns:
+      Whether one of them is.
+    """
+    done = False
+    for package in PACKAGES:
+        if package in sys.modules:
+            done |= _register(package)
+    return done
+
+
+def _register(package: str) -> bool:
+    theirs = vars(sys.modules[package])
+    if any(not isinstance(theirs.get(name), type) for name in NAMESAKES):
+        return False  # it is being imported; whoever asks then asks again
+    ours: Any = import_module("jaxvec.vec")
+    if not issubclass(ours.VecEnv, theirs["VecEnv"]):
+        for name in NAMESAKES:
+            theirs[name].register(getattr(ours, name))
+    return True
+
+
+class RegistersItself:
+    """Objects whose class is registered with SB3 at the latest when somebody asks what it is."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
+        """The object's class; SB3 knows it from here on."""
+        for package in PACKAGES:
+            if package in sys.modules:
+                _register(package)
+        return type(self)
+
+
+def apparent_class(own: Any, modules: tuple[str, ...]) -> type[Any]:
+    """Returns the class that an object of jaxvec's says it is of.
+
+    Args:
+      own: its class.
+      modules: where SB3 and lit_sb3 have the class of that name.
+
+    Returns:
+      `own`; where one of those is loaded, a class that inherits from both, and does all as `own` does.
+    """
+    theirs = loaded(own.__name__, modules)
+    return _both(own, theirs) if theirs else own
+
+
+@cache
+def _both(own: Any, theirs: tuple[type[Any], ...]) -> type[Any]:
+    return type(own.__name__, (own, *theirs), {"__module__": own.__module__})

@@ -1,0 +1,160 @@
+"""`VecTransform`: a transform and its state, as a layer around a VecEnv.
+
+Every layer owns its state, and all that it does to a step is in its transform: so layers above a compiled
+environment can run as one call. What only the host can do (a file, a warning, a video) a layer does after
+that, in `_after_reset` and `_after_step`.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from jaxvec.core._transform import Timestep, Transform, VecSpec, passthrough
+from jaxvec.random import row_words_from_seeds
+from jaxvec.typing import Action, Obs, PyTree
+from jaxvec.vec._base import ColumnVecEnv, VecEnv
+from jaxvec.vec._convert import (
+    StepReturn,
+    copy_obs,
+    step_return,
+    timestep_of_reset,
+    timestep_of_step,
+)
+from jaxvec.vec._indices import Indices
+from jaxvec.vec._wrapper import VecEnvWrapper
+
+
+class VecTransform(ColumnVecEnv, VecEnvWrapper):
+    """A VecEnv with a transform around it.
+
+    Args:
+      venv: the VecEnv inside; anything that has SB3's API, SB3's own VecEnvs too.
+      transform: what is done to each step and reset, such as `frame_stack(4)`.
+      seed: of the transform's own random numbers; row i draws from `seed + i`. None for one that has none.
+    """
+
+    def __init__(self, venv: Any, transform: Transform, *, seed: int | None = None) -> None:
+        spec = spec_of(venv)
+        outside = transform.spec(spec)
+        keys = None
+        if seed is not None:
+            keys = row_words_from_seeds([seed + row for row in range(spec.num_envs)])
+        self._transform = transform
+        self._state = transform.init(spec, keys)
+        super().__init__(venv, outside.observation_space, outside.action_space)
+
+    @property
+    def transform(self) -> Transform:
+        """What this layer does."""
+        return self._transform
+
+    @property
+    def state(self) -> PyTree:
+        """The transform's state: a copy, which no step changes. It can be assigned."""
+        return deepcopy(self._state)
+
+    @state.setter
+    def state(self, state: PyTree) -> None:
+        self._state = deepcopy(state)
+
+    def reset(self, indices: Indices = None) -> Obs:
+        """Resets all environments, or some; see `ColumnVecEnv.reset`."""
+        return self._handed_out(self._reset_columns(indices).obs)
+
+    def step_wait(self) -> StepReturn:
+        """Finishes the step that was started; see `VecEnv.step_wait`."""
+        obs, rewards, dones, infos = step_return(self._wait_columns())
+        return self._handed_out(obs), rewards, dones, infos
+
+    def reset_arrays(self, indices: Indices = None) -> Timestep:
+        """Resets, and returns columns: what the layer above calls."""
+        return self._reset_columns(indices)
+
+    def wait_arrays(self) -> Timestep:
+        """Finishes the pending step, and returns columns: what the layer above calls."""
+        return self._wait_columns()
+
+    def step_async(self, actions: Action) -> None:
+        """Starts a step; see `VecEnv.step_async`."""
+        if self.transform.action is not passthrough:
+            given = actions if isinstance(actions, dict | tuple) else np.asarray(actions)
+            self._state, actions = self.transform.action(self._state, given)
+        self.venv.step_async(actions)
+
+    def send(self, actions: Action, indices: Indices = None) -> None:
+        """Starts a step of some environments; see `HostVecEnv.send`.
+
+        Raises:
+          NotImplementedError: if the transform changes actions: it needs those of all rows.
+        """
+        if self.transform.action is not passthrough:
+            raise NotImplementedError(
+                f"{type(self).__name__} works on the actions of all environments, so it cannot send some "
+                "of them; use step_async and step_wait, or put the layer inside the environments."
+            )
+        self.venv.send(actions, indices)
+
+    def recv_arrays(self, min_envs: int | None = None) -> Timestep:
+        """Waits for some of the environments sent; the rows that were ready are `valid`."""
+        return self._updated(self.venv.recv_arrays(min_envs))
+
+    def _reset_columns(self, indices: Indices = None) -> Timestep:
+        timestep = reset_columns(self.venv, indices)
+        mask = None if indices is None else timestep.first
+        self._state, timestep = self.transform.reset(self._state, timestep, mask)
+        self._after_reset(timestep)
+        return timestep
+
+    def _wait_columns(self) -> Timestep:
+        return self._updated(wait_columns(self.venv))
+
+    def _updated(self, timestep: Timestep) -> Timestep:
+        self._state, timestep = self.transform.update(self._state, timestep)
+        return self._after_step(timestep)
+
+    def _after_reset(self, timestep: Timestep) -> None:
+        """Does what only the host can, after a reset; the timestep is this layer's."""
+
+    def _after_step(self, timestep: Timestep) -> Timestep:
+        """Does what only the host can, after a step; the timestep is this layer's."""
+        return timestep
+
+    def _handed_out(self, obs: Obs) -> Obs:
+        """Returns observations that nobody else holds."""
+        return obs if self._obs_is_fresh() else copy_obs(obs)
+
+    def _obs_is_fresh(self) -> bool:
+        """Tells whether no state, of this layer or one below, holds the observations that it returns."""
+        return False
+
+
+def obs_is_fresh(venv: Any) -> bool:
+    """Tells whether no state of a layer holds the observations that a VecEnv returns."""
+    return venv._obs_is_fresh() if isinstance(venv, VecTransform) else True
+
+
+def spec_of(venv: Any) -> VecSpec:
+    """Returns what a transform around a VecEnv must know of it."""
+    return VecSpec(venv.num_envs, venv.observation_space, venv.action_space, backend="numpy")
+
+
+def reset_columns(venv: Any, indices: Indices) -> Timestep:
+    """Resets a VecEnv, jaxvec's or any with SB3's API, and returns columns.
+
+    Raises:
+      NotImplementedError: if it can only reset all of its environments.
+    """
+    if isinstance(venv, VecEnv):
+        return venv.reset_arrays(indices)
+    if indices is not None:
+        raise NotImplementedError(
+            f"reset: {type(venv).__name__} resets all of its environments at once; `indices` needs a "
+            "VecEnv of jaxvec."
+        )
+    return timestep_of_reset(venv.reset(), venv.num_envs, venv.reset_infos)
+
+
+def wait_columns(venv: Any) -> Timestep:
+    """Finishes the pending step of a VecEnv, jaxvec's or any with SB3's API, and returns columns."""
+    return venv.wait_arrays() if isinstance(venv, VecEnv) else timestep_of_step(*venv.step_wait())
