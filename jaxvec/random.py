@@ -6,14 +6,12 @@ with its user. A generator for simulation, not for secrets.
 
 Two ways in: typed keys for all of `jax.random` (`hash_key`, `keys_from`, `keys_from_seeds`), and
 `bits_rows` / `uniform_rows` on bare key words, the same bits with NumPy and with JAX.
-
-Shape legend: `N` rows, `*S` any shape.
 """
 
 import functools
 import math
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +93,19 @@ def _new_words(words: Array, counter: Array, domain: Array) -> Array:
     return namespace(hashed[0]).stack(hashed, axis=-1)
 
 
+def _jitted(*static: int) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Decorates with a `jax.jit` made at the first call. Eager draws dispatch one call then, not sixty."""
+
+    def decorate(function: Callable[..., Array]) -> Callable[..., Array]:
+        @functools.cache
+        def make() -> Any:
+            return sys.modules["jax"].jit(function, static_argnums=static, inline=True)
+
+        return functools.wraps(function)(lambda *arguments: make()(*arguments))
+
+    return decorate
+
+
 # The implementation behind typed keys. Its functions stand at module level: keys pickle, and threads
 # that define it at the same time define equal ones.
 
@@ -108,44 +119,42 @@ def hash_impl() -> Hashable:
     """
     from jax.extend.random import define_prng_impl
 
-    return define_prng_impl(
-        key_shape=(2,),
-        seed=_seed,
-        split=_split,
-        random_bits=_random_bits,
-        fold_in=_fold_in,
-        name="jaxvec_hash",
-        tag="jxh",
-    )
+    parts = {"seed": _seed, "split": _split, "random_bits": _random_bits, "fold_in": _fold_in}
+    return define_prng_impl(key_shape=(2,), name="jaxvec_hash", tag="jxh", **parts)
 
 
+@_jitted()
 def _seed(seed: Array) -> Array:
+    return _seed_words(seed)
+
+
+def _seed_words(seed: Array) -> Array:
     """Makes a key's words `[*S, 2]` from integers `[*S]`, NumPy or JAX, all of whose bits count."""
     low = seed.astype(np.uint32)
     high = (seed >> 32).astype(np.uint32) if seed.dtype.itemsize > 4 else low & _ZERO
     return _new_words(namespace(low).stack([low, high], axis=-1), _ZERO, _SEED)
 
 
+@_jitted(1)
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
-    import jax.numpy as jnp
-
     num = math.prod(shape)
     if not isinstance(num, int) or not 0 < num <= _UNROLLED_CHILDREN:
         return _new_words(key, _counters(shape), _SPLIT)
-    # One by one XLA sees through the concatenation; what comes out of one stack it hashes anew for every
-    # word that is read (115 against 96 M steps/s with four children a row).
+    # One by one: XLA sees through their concatenation. What comes out of one stack it hashes anew for
+    # every word that is read (115 against 96 M steps/s with four children a row).
     children = [_new_words(key, np.uint32(index), _SPLIT) for index in range(num)]
-    return jnp.stack(children).reshape(*shape, 2)
+    return namespace(key).stack(children).reshape(*shape, 2)
 
 
+@_jitted()
 def _fold_in(key: Array, data: Array) -> Array:
     return _new_words(key, data.astype(np.uint32), _FOLD)
 
 
+@_jitted(1, 2)
 def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
-    # One hash per element, though it has four words: the compiler drops what makes the others, and
-    # vectorizes. To interleave all four was slower (69 against 94 M steps/s with 4 draws a row, 32
-    # against 40 M normals/s in a batch of 2048 x 8).
+    # One hash per element, though it has four words: that vectorizes. To interleave all four was slower
+    # (69 against 94 M steps/s with 4 draws a row, 32 against 40 M normals/s in a batch of 2048 x 8).
     low, high, _, _ = _hash(key, _counters(shape), _BITS)
     if bit_width == 64:
         return (high.astype(np.uint64) << 32) | low.astype(np.uint64)
@@ -154,18 +163,15 @@ def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
 
 def _counters(shape: tuple[int, ...]) -> Array:
     """Numbers the elements of a shape, uint32; no reshape, so that it shards."""
-    import jax.numpy as jnp
-    from jax import lax
+    import jax
 
     size = math.prod(shape)
     if isinstance(size, int) and size > 2**32:
-        raise ValueError(
-            f"hash keys: a draw of shape {shape} has more than 2**32 elements. Draw with several keys."
-        )
-    counters = jnp.zeros(shape, np.uint32)
+        raise ValueError(f"hash keys: {shape} is over 2**32 elements. Draw with several keys.")
+    counters = jax.numpy.zeros(shape, np.uint32)
     for axis, length in enumerate(shape):  # under symbolic export a length may be a symbol
-        counters *= np.uint32(length) if isinstance(length, int) else jnp.asarray(length, np.uint32)
-        counters += lax.broadcasted_iota(np.uint32, shape, axis)
+        counters *= jax.numpy.asarray(length, np.uint32)
+        counters += jax.lax.broadcasted_iota(np.uint32, shape, axis)
     return counters
 
 
@@ -174,11 +180,8 @@ def hash_key(seed: int) -> Key:
 
     That call cuts a seed to 32 bits where JAX's 64-bit numbers are off; here all its bits count.
 
-    Args:
-      seed: `0 <= seed < 2**64`.
-
     Raises:
-      TypeError: if the seed is not an integer, or too large.
+      TypeError: if the seed is not an integer, or not below 2**64.
       ValueError: if it is negative, or not one number.
     """
     if np.ndim(seed):
@@ -210,19 +213,13 @@ def keys_from(key: Key | int, num: int, *, impl: Hashable = None) -> Key:
     if np.ndim(key) == 0 and not _is_typed(key):
         key = hash_key(key)
     if np.ndim(key) != (0 if _is_typed(key) else 1):
-        raise ValueError(
-            f"keys_from: key has shape {np.shape(key)}; it needs ONE key, typed or raw uint32 [2]. "
-            "If these are the rows' keys already, pass them on as they are."
-        )
+        raise ValueError(f"keys_from: key has shape {np.shape(key)}; it needs ONE key.")
     key = key if impl is None else as_impl(key, impl)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(num, dtype=np.uint32))
 
 
 def keys_from_seeds(seeds: Array | Sequence[int]) -> Key:
-    """Makes typed hash keys. Row i's depends on `seeds[i]` only, on all its 64 bits.
-
-    Takes what `row_words_from_seeds` takes, and raises what it raises.
-    """
+    """Makes typed hash keys `[*S]` of what `row_words_from_seeds` takes, each of its own seed only."""
     return as_impl(row_words_from_seeds(seeds), "hash")
 
 
@@ -246,9 +243,10 @@ def row_words_from_seeds(seeds: Array | Sequence[int]) -> Array:
         seeds = whole.astype(np.uint64) if fits else np.asarray(seeds)
     if seeds.dtype.kind not in "iu":
         raise TypeError(f"seeds: got {seeds!r}; they need to be integers below 2**64.")
-    if _is_known(seeds) and (seeds < 0).any():
+    traced = not is_numpy(seeds) and isinstance(seeds, sys.modules["jax"].core.Tracer)
+    if not traced and (seeds < 0).any():
         raise ValueError(f"seeds: got {seeds!r} with a negative one; they need to be 0 or more.")
-    return _seed(seeds)
+    return _seed_words(seeds)
 
 
 def as_impl(keys: Key, impl: Hashable) -> Key:
@@ -268,16 +266,23 @@ def as_impl(keys: Key, impl: Hashable) -> Key:
     """
     import jax
 
-    if isinstance(impl, str) and impl == "raw":
+    if impl == "raw":
         return jax.numpy.asarray(key_words(keys))
-    impl = hash_impl() if isinstance(impl, str) and impl == "hash" else impl
-    example = jax.random.key(0, impl=impl)
-    if _is_typed(keys) and keys.dtype == example.dtype:
+    impl = hash_impl() if impl == "hash" else impl
+    dtype = _key_dtype(impl)
+    if _is_typed(keys) and keys.dtype == dtype:
         return keys
     words = jax.numpy.asarray(key_words(keys))
-    if jax.random.key_data(example).size == 4:
+    if dtype.itemsize == 16:  # four words
         words = jax.numpy.stack(_hash(words, _ZERO, _GROW), axis=-1)
     return jax.random.wrap_key_data(words, impl=impl)
+
+
+@functools.cache
+def _key_dtype(impl: Hashable) -> Any:
+    import jax
+
+    return jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype
 
 
 def key_words(keys: Key) -> Array:
@@ -299,25 +304,20 @@ def key_words(keys: Key) -> Array:
         words = jax.random.key_data(keys)
     if not np.ndim(words) or words.dtype != np.uint32 or words.shape[-1] not in (2, 4):
         raise TypeError(
-            f"key_words: got {keys!r}; it needs typed keys, or raw ones of uint32 [..., 2] or [..., 4]. "
-            "Make some with keys_from(seed, num_envs)."
+            f"key_words: got {keys!r}; it needs keys, typed or raw (uint32 [..., 2] or [..., 4]), "
+            "such as keys_from(seed, num_envs)."
         )
-    if words.shape[-1] == 4:
-        words = _new_words(words[..., :2], _ZERO, _SHRINK) ^ words[..., 2:]
-        words = _new_words(words, _ZERO, _SHRINK)
-    return words
+    if words.shape[-1] == 2:
+        return words
+    first = _new_words(words[..., :2], _ZERO, _SHRINK)
+    return _new_words(first ^ words[..., 2:], _ZERO, _SHRINK)
 
 
 def _is_typed(keys: Any) -> bool:
-    if is_numpy(keys):
+    jax = sys.modules.get("jax")  # whoever has a typed key has loaded it
+    if jax is None or not isinstance(keys, jax.Array):
         return False
-    import jax
-
-    return isinstance(keys, jax.Array) and jax.numpy.issubdtype(keys.dtype, jax.dtypes.prng_key)
-
-
-def _is_known(x: Array) -> bool:
-    return is_numpy(x) or not isinstance(x, sys.modules["jax"].core.Tracer)
+    return bool(jax.numpy.issubdtype(keys.dtype, jax.dtypes.prng_key))
 
 
 def bits_rows(words: Array, counter: Array | int, salt: int = 0) -> Array:
