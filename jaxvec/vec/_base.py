@@ -164,7 +164,7 @@ class VecEnv(RegistersItself, ABC):
                 f"{type(self).__name__} overrides `reset()` in SB3's style: it cannot reset the rows "
                 f"{indices} alone. Reset all, or write it as a transform."
             )
-        return timestep_of_reset(self.reset(), self.num_envs, self.reset_infos)
+        return timestep_of_reset(self.reset(), self.num_envs, getattr(self, "reset_infos", None))
 
     def wait_arrays(self) -> Timestep:
         """Finishes the pending step, and returns columns: what the layer above calls."""

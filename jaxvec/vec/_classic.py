@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
+from jaxvec.typing import Action
 from jaxvec.vec._crew import Options
 from jaxvec.vec._host import HostVecEnv
 from jaxvec.vec._pools import LocalPool
@@ -28,6 +31,12 @@ class DummyVecEnv(HostVecEnv):
         self.envs = pool.group.envs
         super().__init__(pool)
         self.metadata = self.envs[0].metadata
+
+    def step_async(self, actions: Action) -> None:
+        """Starts a step; actions after the N-th are left out, as SB3's DummyVecEnv does it."""
+        if isinstance(actions, np.ndarray | list | tuple) and len(actions) > self.num_envs:
+            actions = actions[: self.num_envs]
+        super().step_async(actions)
 
 
 class SubprocVecEnv(HostVecEnv):

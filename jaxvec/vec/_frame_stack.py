@@ -51,14 +51,14 @@ class StackedObservations:
                 "StackedObservations only supports Box and Dict observation spaces, but "
                 f"{observation_space} was given; put VecExtractDictObs or a one-hot encoding below."
             )
+        if isinstance(observation_space, spaces.Box) and not isinstance(order, Mapping):
+            self.channels_first, self.stack_dimension, self.stacked_shape, self.repeat_axis = (
+                self.compute_stacking(n_stack, observation_space, order)
+            )
         self._transform = frame_stack(n_stack, channels_order=order)
         spec = VecSpec(num_envs, observation_space, _NO_ACTIONS, backend="numpy")
         self._state: FrameStackState = self._transform.init(spec, None)
         self.stacked_observation_space: Any = self._transform.spec(spec).observation_space
-        if isinstance(observation_space, spaces.Box):
-            self.channels_first, self.stack_dimension, self.stacked_shape, self.repeat_axis = (
-                self.compute_stacking(n_stack, observation_space, order)
-            )
 
     @property
     def stacked_obs(self) -> Obs:

@@ -33,16 +33,19 @@ MEAN_STDS = ("stable_baselines3.common.running_mean_std", "lit_sb3.common.runnin
 
 
 def loaded(name: str, modules: tuple[str, ...]) -> tuple[type[Any], ...]:
-    """Returns the classes of a name in those of the modules that have been imported."""
+    """Returns others' classes of a name in those of the modules that have been imported."""
     found = (vars(sys.modules[module]).get(name) for module in modules if module in sys.modules)
-    return tuple(each for each in found if isinstance(each, type))
+    # Some put jaxvec's classes in the place of SB3's.
+    return tuple(each for each in found if isinstance(each, type) and not _is_own(each))
+
+
+def _is_own(each: type[Any]) -> bool:
+    return each.__module__.startswith("jaxvec.")
 
 
 def namesakes(own: type[Any]) -> tuple[type[Any], ...]:
     """Returns a class, and if it is jaxvec's those of its name in SB3 and lit_sb3, where they are loaded."""
-    if not own.__module__.startswith("jaxvec."):
-        return (own,)
-    return own, *loaded(own.__name__, PACKAGES)
+    return (own, *loaded(own.__name__, PACKAGES)) if _is_own(own) else (own,)
 
 
 def register_loaded() -> bool:

@@ -152,7 +152,7 @@ def reset_columns(venv: Any, indices: Indices) -> Timestep:
             f"reset: {type(venv).__name__} resets all of its environments at once; `indices` needs a "
             "VecEnv of jaxvec."
         )
-    return timestep_of_reset(venv.reset(), venv.num_envs, venv.reset_infos)
+    return timestep_of_reset(venv.reset(), venv.num_envs, getattr(venv, "reset_infos", None))
 
 
 def wait_columns(venv: Any) -> Timestep:

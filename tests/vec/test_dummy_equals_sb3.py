@@ -297,7 +297,7 @@ def test_a_reward_that_is_no_single_number_is_refused(reward, error):
 def test_a_wrong_number_of_actions_and_a_second_step_are_refused_before_anything_happens():
     venv = DummyVecEnv([CountEnv] * 2)
     venv.reset()
-    for actions in ([0], [0, 0, 0], np.zeros(3), 0, np.int64(0)):
+    for actions in ([0], 0, np.int64(0)):
         with pytest.raises(ValueError, match="2 environments"):
             venv.step_async(actions)
     with pytest.raises(NotPendingError):
@@ -310,6 +310,14 @@ def test_a_wrong_number_of_actions_and_a_second_step_are_refused_before_anything
     venv.step_async([0, 0])
     assert venv.reset()[0, 0] == 0
     assert not venv.waiting
+
+
+@pytest.mark.parametrize("actions", [[0, 0, 0], np.zeros(3, np.int64)])
+def test_actions_beyond_the_last_environment_are_left_out_as_sb3_does(actions):
+    for venv in both(CountEnv)[:2]:
+        venv.reset()
+        actions = [*actions, 0]
+        assert venv.step(actions)[0][:, 0].tolist() == [1] * N
 
 
 def test_an_exception_leaves_the_environments_before_it_stepped_and_the_venv_usable():
