@@ -2,6 +2,8 @@
 
     jaxvec.core      the layers: pure functions over columns, NumPy or JAX (also named here)
     jaxvec.envs      JAX-native environments: make, register, vectorize, rollout
+    jaxvec.vec       Stable-Baselines3's VecEnv and its wrappers (also named here)
+    jaxvec.bridges   to and from other libraries
     jaxvec.spaces    batched spaces, shared memory, sampling under jit
     jaxvec.random    cheap random keys
     jaxvec.testing   the laws that a transform and an environment must hold
@@ -45,9 +47,61 @@ _HOMES = {
     "envs._vectorize": ("vectorize",),
     "envs._wrap": ("wrap",),
     "io": ("load", "save"),
+    "vec._base": (
+        "ColumnVecEnv",
+        "VecEnv",
+    ),
+    "vec._classic": (
+        "DummyVecEnv",
+        "SubprocVecEnv",
+    ),
+    "vec._frame_stack": (
+        "StackedObservations",
+        "VecFrameStack",
+    ),
+    "vec._host": ("HostVecEnv",),
+    "vec._infos": ("Infos",),
+    "vec._make": (
+        "make_atari_env",
+        "make_vec_env",
+    ),
+    "vec._mean_std": ("RunningMeanStd",),
+    "vec._monitor": ("VecMonitor",),
+    "vec._monitor_env": ("Monitor",),
+    "vec._normalize": ("VecNormalize",),
+    "vec._results": (
+        "LoadMonitorResultsError",
+        "ResultsWriter",
+        "get_monitor_files",
+        "load_results",
+    ),
+    "vec._sync": (
+        "sync_envs_normalization",
+        "unwrap_vec_normalize",
+    ),
+    "vec._transform": ("VecTransform",),
+    "vec._unwrap": (
+        "is_vecenv_wrapped",
+        "unwrap_vec_wrapper",
+    ),
+    "vec._utils": (
+        "CloudpickleWrapper",
+        "dict_to_obs",
+        "obs_space_info",
+        "tile_images",
+    ),
+    "vec._video": ("VecVideoRecorder",),
+    "vec._wrapper": ("VecEnvWrapper",),
+    "vec._wrappers": (
+        "VecCheckNan",
+        "VecExtractDictObs",
+        "VecTransposeImage",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("core", "envs", "errors", "io", "random", "spaces", "testing", "typing")
+_MODULES = (
+    *("bridges", "core", "envs", "errors", "io", "random", "spaces", "testing", "typing", "vec"),
+)
 
 __all__ = ["__version__", *_MODULES, *_HOME_OF]
 

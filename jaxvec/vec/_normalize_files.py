@@ -52,7 +52,12 @@ def save_normalize(path: FilePath, normalize: Any) -> None:
         if normalize.norm_obs:
             statistics["obs"] = _statistics(normalize.obs_rms)
         save_statistics(path, statistics, metadata={"VecNormalize": settings})
-        return
+    else:
+        write_for_sb3(path, normalize)
+
+
+def write_for_sb3(path: FilePath, normalize: Any) -> None:
+    """Writes a VecNormalize to a pickle that SB3's `VecNormalize.load` reads."""
     data = write_pickle(_sb3_attributes(normalize))
     with open(path, "wb") as file:
         file.write(data)
