@@ -8,7 +8,7 @@ from typing import Any
 from jaxvec.vec._advice import Advice
 from jaxvec.vec._channel import Fault, dumps, fault_of, raised
 from jaxvec.vec._columns import put_rows
-from jaxvec.vec._crew import GRACE, LOOK, SPIN, Crew, Options, common_spaces
+from jaxvec.vec._crew import GRACE, LOOK, Crew, Options, common_spaces
 from jaxvec.vec._losses import Losses
 from jaxvec.vec._own_share import OwnShare
 from jaxvec.vec._pools import Pool
@@ -111,7 +111,7 @@ class CrewPool(Pool):
         """Waits until a worker says that it is done; looks now and then whether all can still say so."""
         ready, deadline = self._crew.ready, self._deadline()
         wait = LOOK if deadline is None else min(LOOK, max(0.0, deadline - time.monotonic()))
-        if awaited(ready, SPIN) or ready.acquire(True, wait):
+        if awaited(ready, self._crew.spin) or ready.acquire(True, wait):
             return
         for worker in list(self._crew.workers):
             # Asked in this order: it may answer, and then end.

@@ -77,7 +77,9 @@ class HostVecEnv(ColumnVecEnv):
                 f"{type(self).__name__}.send: the environments {busy or rows} are under way already, or "
                 "named twice; take them back by recv() first. Nothing was sent."
             )
-        self._pool.send("rows", (rows, action_rows(actions, len(rows))))
+        checked = action_rows(actions, len(rows))
+        if rows:
+            self._pool.send("rows", (rows, checked))
 
     def recv_arrays(self, min_envs: int | None = None) -> Timestep:
         """Waits for some of the environments that were sent; see `recv`.

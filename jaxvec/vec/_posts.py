@@ -1,5 +1,6 @@
 """What a command becomes for each worker: its part of the payload, as the arguments of `Group`'s method."""
 
+from bisect import bisect_right
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -30,20 +31,22 @@ def posts(
     """Distributes a command; workers whose rows it does not concern are left out.
 
     Args:
-      workers: all of them.
+      workers: in the order of their rows.
       command: its name.
       payload: as `Pool.send` takes it.
       skipped: rows that are not to be told.
     """
-    rows = request_rows(command, payload)
-    result = []
-    for worker in workers:
-        places = [
-            place for place, row in enumerate(rows) if row in worker.rows and row not in skipped
-        ]
-        if places:
-            result.append(Post(worker, _part(command, payload, places), places))
-    return result
+    starts = [worker.rows.start for worker in workers]
+    places: list[list[int]] = [[] for _ in workers]
+    for place, row in enumerate(request_rows(command, payload)):
+        number = bisect_right(starts, row) - 1
+        if number >= 0 and row in workers[number].rows and row not in skipped:
+            places[number].append(place)
+    return [
+        Post(worker, _part(command, payload, own), own)
+        for worker, own in zip(workers, places, strict=True)
+        if own
+    ]
 
 
 def go_through_memory(actions: Any, memory: Array | None) -> bool:

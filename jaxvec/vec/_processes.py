@@ -16,6 +16,7 @@ from jaxvec.vec._running import Worker
 from jaxvec.vec._serve import Info, Served
 from jaxvec.vec._worker import DONE, DONE_WITH_MESSAGE, PENDING, STEP
 
+_SMALL = 1 << 15  # bytes: what a channel takes without anybody reading
 _ENDS_THE_POOL = ("step", "rows", "reset")
 _OWN = -1  # stands for the caller where workers have numbers
 
@@ -53,10 +54,22 @@ class SubprocessPool(CrewPool):
                 self._losses.sticky.update(payload)
             for worker, message, places in mail:
                 self._mail[worker.number] = message, places
+                if command == "rows" and len(message) > _SMALL:
+                    self._listen(worker, self._rows)
                 self._tell(worker, message)
         except BaseException:
             self._shut(f"`{command}` was interrupted while it was sent.", GRACE)
             raise
+
+    def _listen(self, worker: Worker, new_rows: Sequence[int]) -> None:
+        """Lets a worker finish what it was sent before, so that it reads what is sent now.
+
+        Long messages both ways at once would wait for each other.
+        """
+        while set(self._late_rows(worker)).difference(new_rows):
+            self._read_row_messages(self._ready_rows())
+            self._sleep()
+        self._read_row_messages(self._ready_rows())
 
     def _pickled(
         self, command: str, payload: Any, skipped: Any

@@ -1,6 +1,7 @@
 """The worker processes of one pool: started together, and ended so that nothing of them is left."""
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Running:
     """
 
     def __init__(self) -> None:
+        self._caller = os.getpid()
         self.workers: list[Worker] = []
         self.words: Array | None = None
 
@@ -52,6 +54,8 @@ class Running:
         """
         deadline = time.monotonic() + timeout
         ending = Ending([], [])
+        if os.getpid() != self._caller:  # a fork has a copy of this, but no workers of its own
+            return ending
         workers, self.workers = self.workers, []
         words, self.words = self.words, None
         for worker in workers:
