@@ -274,10 +274,8 @@ class Rows:
         # Parameters are closed over: where they are compiled in, Python may branch on them.
         opened = jax.eval_shape(lambda key: self.env.reset(key, params), key)
         check_returned(f"reset of {name}", opened, "(state, obs, info)")
-        state, stepped = opened[0], None
-        while stepped is None or jax.tree.map(lambda leaf: leaf.dtype, state) != self._env_dtypes:
-            if stepped is not None:  # a leaf got wider, and others may follow from it
-                state = strong(state, self._env_dtypes)
+        state = opened[0]
+        while True:
             stepped = jax.eval_shape(
                 lambda key, state, action: self.env.step(key, state, action, params),
                 *(key, state, action),
@@ -286,6 +284,9 @@ class Rows:
                 f"step of {name}", stepped, "(state, obs, reward, terminated, truncated, info)"
             )
             self._env_dtypes = common_avals(f"the state of {name}", state, stepped[0])
+            before, state = state, strong(state, self._env_dtypes)
+            if [x.dtype for x in jax.tree.leaves(before)] == jax.tree.leaves(self._env_dtypes):
+                break  # else a leaf got wider, and others may follow from it
         self._info_dtypes = common_avals(f"the info of {name}", opened[2], stepped[5])
         for what, value in zip(("reward", "terminated", "truncated"), stepped[2:5], strict=True):
             check_single(f"step of {name} returns {what}", value)
@@ -293,7 +294,6 @@ class Rows:
         self._obs_dtypes = observation_dtypes(f"reset of {name}", space, opened[1])
         observation_dtypes(f"step of {name}", space, stepped[1])
         if self.env.persistent is not None:
-            state = strong(state, self._env_dtypes)
             kept = jax.eval_shape(self.env.persistent, state, state)
             common_avals(f"the state of {name}", state, kept, after=("reset", "persistent"))
         keys = jax.eval_shape(lambda: self.row_keys(self.example_keys()))
