@@ -83,7 +83,7 @@ def vectorize(
     mode = AutoresetMode(autoreset_mode)
 
     def build(kind: KeyKind) -> BatchedEnv:
-        rows = Rows(env, num_envs, params, limit, action_repeat, kind)
+        rows = Rows(env, int(num_envs), params, limit, action_repeat, kind)
         if reset_source == "pool" and rows.params_per_row:
             raise ValueError(
                 "vectorize: reset_source='pool' makes states before it knows for which row, so "
@@ -298,7 +298,7 @@ def _check_counts(
     if max_episode_steps not in (None, "default"):
         counts["max_episode_steps"] = max_episode_steps
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(
                 f"vectorize: {name}={value!r}, but it must be a whole number from 1 on."
             )

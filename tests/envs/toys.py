@@ -97,14 +97,18 @@ def simple(
         return state, observe(state), paid, terminated(state), False, info(state)
 
     space = spaces.Box(-np.inf, np.inf, (1,), np.float32) if space is None else space
-    fields = {"params": None, "metadata": {"name": "Simple"}}
-    return Env(
-        whole_reset,
-        whole_step,
-        observation_space=space,
-        action_space=ACTIONS,
-        **{**fields, **record},
-    )
+    fields = {
+        "params": None,
+        "observation_space": space,
+        "action_space": ACTIONS,
+        "metadata": {"name": "Simple"},
+    }
+    return Env(whole_reset, whole_step, **{**fields, **record})
+
+
+def observing(space: spaces.Space[Any], obs: Any) -> Env[Any, None]:
+    """Makes an environment that always observes the same, in that space."""
+    return simple(lambda key: 0, lambda key, state: state, observe=lambda state: obs, space=space)
 
 
 class Played(NamedTuple):
