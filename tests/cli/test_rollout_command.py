@@ -233,7 +233,7 @@ BAD_INPUT = [
     (("CartPole-v1", "--policy", "greedy"), "--policy 'greedy' must be 'random' or"),
     (("CartPole-v1", "--policy", "no_module:f"), "No module named 'no_module'"),
     (("CartPole-v1", "--policy", "users_module:not_an_env"), "int 3, not a function"),
-    (("CartPole-v1", "--policy", "users_module:wrong_shape"), "action has shape (4,)"),
+    (("CartPole-v1", "--policy", "users_module:wrong_shape"), "(1024, 4)"),
     (("CartPole-v1", "--policy", "users_module:policy_raises"), "users_module.py:25: Runtime"),
     (("users_module:nothing",), "has no attribute 'nothing'"),
     (("users_module:not_an_env",), "is int 3, not a jaxvec.Env"),
