@@ -12,6 +12,7 @@ _HOMES = {
     "_host": ("HostVecEnv",),
     "_frame_stack": ("StackedObservations", "VecFrameStack"),
     "_infos": ("Infos",),
+    "_jax": ("JaxVecEnv",),
     "_make": ("make_atari_env", "make_vec_env"),
     "_mean_std": ("RunningMeanStd",),
     "_monitor": ("VecMonitor",),

@@ -6,7 +6,8 @@ that, in `_after_reset` and `_after_step`.
 """
 
 from copy import deepcopy
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,12 +22,15 @@ from jaxvec.vec._convert import (
     timestep_of_reset,
     timestep_of_step,
 )
+from jaxvec.vec._fused import Layer, run_over
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._wrapper import VecEnvWrapper
 
 
-class VecTransform(ColumnVecEnv, VecEnvWrapper):
+class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
     """A VecEnv with a transform around it.
+
+    Above a `JaxVecEnv` it is part of one compiled step, with the layers between; see `_fused.py`.
 
     Args:
       venv: the VecEnv inside; anything that has SB3's API, SB3's own VecEnvs too.
@@ -34,14 +38,20 @@ class VecTransform(ColumnVecEnv, VecEnvWrapper):
       seed: of the transform's own random numbers; row i draws from `seed + i`. None for one that has none.
     """
 
+    _passes = True
+
     def __init__(self, venv: Any, transform: Transform, *, seed: int | None = None) -> None:
-        spec = spec_of(venv)
+        below, spec = run_over(venv), spec_of(venv)
         outside = transform.spec(spec)
         keys = None
         if seed is not None:
             keys = row_words_from_seeds([seed + row for row in range(spec.num_envs)])
         self._transform = transform
-        self._state = transform.init(spec, keys)
+        state = transform.init(spec, keys)
+        if below is None:
+            self._state = state
+        else:
+            self._run, self._packed = below.extended(self), below.base._packed_state(state)
         super().__init__(venv, outside.observation_space, outside.action_space)
 
     @property
@@ -52,18 +62,25 @@ class VecTransform(ColumnVecEnv, VecEnvWrapper):
     @property
     def state(self) -> PyTree:
         """The transform's state: a copy, which no step changes. It can be assigned."""
-        return deepcopy(self._state)
+        return deepcopy(self._state) if self._packed is None else self._packed.read()
 
     @state.setter
     def state(self, state: PyTree) -> None:
-        self._state = deepcopy(state)
+        if self._packed is None:
+            self._state = deepcopy(state)
+        else:
+            self._packed.write(state)
 
     def reset(self, indices: Indices = None) -> Obs:
         """Resets all environments, or some; see `ColumnVecEnv.reset`."""
+        if self._run is not None:
+            return self._run.reset(indices)[0]
         return self._handed_out(self._reset_columns(indices).obs)
 
     def step_wait(self) -> StepReturn:
         """Finishes the step that was started; see `VecEnv.step_wait`."""
+        if self._run is not None:
+            return self._run.wait()
         obs, rewards, dones, infos = step_return(self._wait_columns())
         return self._handed_out(obs), rewards, dones, infos
 
@@ -77,6 +94,10 @@ class VecTransform(ColumnVecEnv, VecEnvWrapper):
 
     def step_async(self, actions: Action) -> None:
         """Starts a step; see `VecEnv.step_async`."""
+        if self._run is not None:
+            self._run.step_async(actions)
+            return
+        self._before_step(actions)
         if self.transform.action is not passthrough:
             given = actions if isinstance(actions, dict | tuple) else np.asarray(actions)
             self._state, actions = self.transform.action(self._state, given)
@@ -100,6 +121,8 @@ class VecTransform(ColumnVecEnv, VecEnvWrapper):
         return self._updated(self.venv.recv_arrays(min_envs))
 
     def _reset_columns(self, indices: Indices = None) -> Timestep:
+        if self._run is not None:
+            return self._run.reset_arrays(indices)
         timestep = reset_columns(self.venv, indices)
         mask = None if indices is None else timestep.first
         self._state, timestep = self.transform.reset(self._state, timestep, mask)
@@ -107,18 +130,13 @@ class VecTransform(ColumnVecEnv, VecEnvWrapper):
         return timestep
 
     def _wait_columns(self) -> Timestep:
+        if self._run is not None:
+            return self._run.wait_arrays()
         return self._updated(wait_columns(self.venv))
 
     def _updated(self, timestep: Timestep) -> Timestep:
         self._state, timestep = self.transform.update(self._state, timestep)
         return self._after_step(timestep)
-
-    def _after_reset(self, timestep: Timestep) -> None:
-        """Does what only the host can, after a reset; the timestep is this layer's."""
-
-    def _after_step(self, timestep: Timestep) -> Timestep:
-        """Does what only the host can, after a step; the timestep is this layer's."""
-        return timestep
 
     def _handed_out(self, obs: Obs) -> Obs:
         """Returns observations that nobody else holds."""
@@ -131,12 +149,13 @@ class VecTransform(ColumnVecEnv, VecEnvWrapper):
 
 def obs_is_fresh(venv: Any) -> bool:
     """Tells whether no state of a layer holds the observations that a VecEnv returns."""
-    return venv._obs_is_fresh() if isinstance(venv, VecTransform) else True
+    return not issubclass(type(venv), VecTransform) or venv._obs_is_fresh()
 
 
 def spec_of(venv: Any) -> VecSpec:
     """Returns what a transform around a VecEnv must know of it."""
-    return VecSpec(venv.num_envs, venv.observation_space, venv.action_space, backend="numpy")
+    backend: Literal["numpy", "jax"] = "numpy" if run_over(venv) is None else "jax"
+    return VecSpec(venv.num_envs, venv.observation_space, venv.action_space, backend=backend)
 
 
 def reset_columns(venv: Any, indices: Indices) -> Timestep:
@@ -145,8 +164,9 @@ def reset_columns(venv: Any, indices: Indices) -> Timestep:
     Raises:
       NotImplementedError: if it can only reset all of its environments.
     """
-    if isinstance(venv, VecEnv):
-        return venv.reset_arrays(indices)
+    if _speaks_columns(type(venv)):
+        timestep: Timestep = venv.reset_arrays(indices)
+        return timestep
     if indices is not None:
         raise NotImplementedError(
             f"reset: {type(venv).__name__} resets all of its environments at once; `indices` needs a "
@@ -157,4 +177,12 @@ def reset_columns(venv: Any, indices: Indices) -> Timestep:
 
 def wait_columns(venv: Any) -> Timestep:
     """Finishes the pending step of a VecEnv, jaxvec's or any with SB3's API, and returns columns."""
-    return venv.wait_arrays() if isinstance(venv, VecEnv) else timestep_of_step(*venv.step_wait())
+    if _speaks_columns(type(venv)):
+        timestep: Timestep = venv.wait_arrays()
+        return timestep
+    return timestep_of_step(*venv.step_wait())
+
+
+@cache
+def _speaks_columns(kind: type[Any]) -> bool:
+    return issubclass(kind, VecEnv)

@@ -1,0 +1,268 @@
+"""A tree of arrays in few buffers: what a compiled call takes and returns costs by the array.
+
+One array in or out of a compiled call takes a microsecond or more, as much as a small environment's whole
+arithmetic, and a state has dozens. Small arrays therefore lie end to end in one buffer for each size of
+element; large ones, which would be copied for nothing, stay by themselves.
+"""
+
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxvec.typing import Array, PyTree
+
+LARGE = 16384
+"""Bytes from which on an array stays by itself: where a copy costs what handing an array over costs."""
+
+Buffers = tuple[Array, ...]
+
+
+class Slot(NamedTuple):
+    """Where one leaf lies."""
+
+    buffer: int  # which one
+    start: int  # elements
+    stop: int
+    shape: tuple[int, ...]  # of the leaf; of its words, where it is typed keys
+    dtype: np.dtype[Any]
+    impl: Any  # of typed keys; None for numbers
+    alone: bool  # whether the buffer is the leaf itself
+
+
+class Layout:
+    """How the leaves of a tree lie in buffers.
+
+    Args:
+      avals: a tree of arrays, typed keys, or `jax.ShapeDtypeStruct`.
+      large: bytes from which on a leaf gets a buffer of its own.
+
+    Attributes:
+      slots: one for each leaf.
+      structure: of the tree.
+      avals: the tree with shape and dtype in place of each leaf.
+      key: equal for equal layouts.
+    """
+
+    def __init__(self, avals: PyTree, large: int = LARGE) -> None:
+        leaves, structure = jax.tree.flatten(avals)
+        self.structure: Any = structure
+        self.avals = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), avals)
+        impls = [_impl_of(leaf) if _is_keys(leaf) else None for leaf in leaves]
+        words = [
+            leaf if impl is None else jax.eval_shape(jax.random.key_data, leaf)
+            for leaf, impl in zip(leaves, impls, strict=True)
+        ]
+        alone = [_stays_alone(leaf, large) for leaf in words]
+        sizes = [_word_size(leaf.dtype) for leaf in words]
+        # First the shared buffers, one for each size of element, then the large leaves in their order.
+        self._shared = sorted({size for size, own in zip(sizes, alone, strict=True) if not own})
+        fill, own_buffers = dict.fromkeys(self._shared, 0), len(self._shared)
+        self.slots: list[Slot] = []
+        for leaf, impl, own, size in zip(words, impls, alone, sizes, strict=True):
+            start = 0 if own else fill[size]
+            stop = start + leaf.size
+            buffer = own_buffers if own else self._shared.index(size)
+            shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
+            self.slots.append(Slot(buffer, start, stop, shape, dtype, impl, own))
+            if own:
+                own_buffers += 1
+            else:
+                fill[size] = stop
+        self.key = (structure, tuple(self.slots))
+
+    def pack_leaves(self, leaves: list[Array]) -> Buffers:
+        """Lays leaves, in the order of the tree, end to end; for use in a compiled function."""
+        shared: list[list[Array]] = [[] for _ in self._shared]
+        large = []
+        for leaf, slot in zip(leaves, self.slots, strict=True):
+            if slot.impl is not None:
+                leaf = jax.random.key_data(leaf)
+            if slot.alone:
+                large.append(leaf)
+            else:
+                shared[slot.buffer].append(_as_words(leaf).reshape(-1))
+        return (*(jnp.concatenate(parts) for parts in shared), *large)
+
+    def unpack(self, buffers: Buffers) -> PyTree:
+        """Takes a tree out of its buffers; for use in a compiled function."""
+        leaves = []
+        for slot in self.slots:
+            leaf = buffers[slot.buffer]
+            if not slot.alone:
+                leaf = _from_words(leaf[slot.start : slot.stop].reshape(slot.shape), slot.dtype)
+            leaves.append(leaf if slot.impl is None else _keys_of(leaf, slot.impl))
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def view(self, host: list[Array], index: int) -> Array:
+        """Returns a leaf of buffers that are NumPy arrays: a view, or a copy where it is bool.
+
+        Args:
+          host: the buffers.
+          index: which leaf.
+        """
+        slot = self.slots[index]
+        buffer = host[slot.buffer]
+        if slot.alone:
+            return buffer
+        words = buffer[slot.start : slot.stop].reshape(slot.shape)
+        return words != 0 if slot.dtype == np.bool_ else words.view(slot.dtype)
+
+    def views(self, host: list[Array]) -> list[Array]:
+        """Returns all leaves of buffers that are NumPy arrays, as `view` does."""
+        return [self.view(host, index) for index in range(len(self.slots))]
+
+    def read(self, buffers: Buffers) -> PyTree:
+        """Returns a tree of arrays on the device that share nothing with the buffers."""
+        host = [np.asarray(buffer) for buffer in buffers]
+        leaves = []
+        for index, slot in enumerate(self.slots):
+            leaf = jnp.asarray(np.array(self.view(host, index)))
+            leaves.append(leaf if slot.impl is None else _keys_of(leaf, slot.impl))
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def write(self, tree: PyTree) -> Buffers:
+        """Returns buffers that hold a tree and share nothing with it.
+
+        Raises:
+          ValueError: if it has another structure, or a leaf another shape.
+        """
+        shared: list[list[Array]] = [[] for _ in self._shared]
+        large = []
+        for leaf, slot in zip(self._leaves(tree), self.slots, strict=True):
+            words = jax.random.key_data(leaf) if slot.impl is not None else leaf
+            words = np.array(words, slot.dtype)
+            if words.shape != slot.shape:
+                raise ValueError(
+                    f"state: a leaf of shape {words.shape} came where one of {slot.shape} is."
+                )
+            if slot.alone:
+                large.append(jnp.asarray(words))
+                continue
+            if slot.dtype == np.bool_:
+                words = words.astype(np.uint32)
+            shared[slot.buffer].append(words.reshape(-1).view(f"uint{8 * words.dtype.itemsize}"))
+        return (*(jnp.asarray(np.concatenate(parts)) for parts in shared), *large)
+
+    def _leaves(self, tree: PyTree) -> list[Array]:
+        leaves: list[Array]
+        structure: Any
+        leaves, structure = jax.tree.flatten(tree)
+        if structure != self.structure:
+            raise ValueError(
+                f"state: the structure {structure} came where {self.structure} is needed. Start from "
+                "the state as it is read, and replace leaves."
+            )
+        return leaves
+
+
+class Packed:
+    """A tree of arrays that is kept in buffers, which a compiled call may be given for good.
+
+    Args:
+      layout: where its leaves lie.
+      buffers: the arrays; whoever puts others in their place keeps the layout.
+    """
+
+    __slots__ = ("buffers", "layout")
+
+    def __init__(self, layout: Layout, buffers: Buffers = ()) -> None:
+        self.layout = layout
+        self.buffers = buffers
+
+    @classmethod
+    def holding(cls, tree: PyTree) -> Self:
+        """Returns one that holds a copy of a tree, whose structure, shapes and dtypes stay."""
+        layout = Layout(tree)
+        return cls(layout, layout.write(tree))
+
+    def read(self) -> PyTree:
+        """Returns the tree; a copy, which no step changes."""
+        return self.layout.read(self.buffers)
+
+    def write(self, tree: PyTree) -> None:
+        """Holds another tree, of which it takes a copy."""
+        self.buffers = self.layout.write(tree)
+
+
+class Fetched:
+    """The leaves of buffers, brought to the host when the first of them is read.
+
+    Args:
+      layout: where they lie.
+      buffers: on the device.
+    """
+
+    __slots__ = ("_buffers", "_host", "layout")
+
+    def __init__(self, layout: Layout, buffers: Buffers) -> None:
+        self.layout = layout
+        self._buffers = buffers
+        self._host: list[Array] | None = None
+
+    def leaf(self, index: int) -> Array:
+        """Returns a leaf as NumPy has it; not to be written to."""
+        if self._host is None:
+            self._host = [np.asarray(buffer) for buffer in self._buffers]
+            self._buffers = ()
+        return self.layout.view(self._host, index)
+
+
+class Column:
+    """An array that is on the host once somebody reads it.
+
+    Args:
+      source: where it is.
+      index: which leaf.
+      dtype: of the array that is read; None for the leaf's.
+    """
+
+    __slots__ = ("_dtype", "_index", "_source")
+
+    def __init__(self, source: Fetched, index: int, dtype: Any = None) -> None:
+        self._source = source
+        self._index = index
+        self._dtype = dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._source.leaf(self._index), dtype=dtype or self._dtype, copy=copy)
+
+    def __len__(self) -> int:
+        return self._source.layout.slots[self._index].shape[0]
+
+
+def _is_keys(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _impl_of(keys: Any) -> Any:
+    """Returns the implementation of typed keys of which no more than shape and dtype may be known."""
+    found: list[Any] = []
+    jax.eval_shape(lambda traced: found.append(jax.random.key_impl(traced)), keys)
+    return found[0]
+
+
+def _stays_alone(leaf: Any, large: int) -> bool:
+    """Tells whether a leaf gets a buffer of its own: it is large, or its elements are no plain words."""
+    plain = leaf.dtype.kind in "biuf" or leaf.dtype == jnp.bfloat16
+    return not plain or bool(leaf.size * leaf.dtype.itemsize >= large)
+
+
+def _word_size(dtype: Any) -> int:
+    """Returns the bytes of the word that an element is kept in: flags lie among the numbers."""
+    return 4 if dtype == np.bool_ else int(np.dtype(dtype).itemsize)
+
+
+def _as_words(leaf: Array) -> Array:
+    if leaf.dtype == np.bool_:
+        return leaf.astype(np.uint32)
+    return jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+
+
+def _from_words(words: Array, dtype: np.dtype[Any]) -> Array:
+    return words != 0 if dtype == np.bool_ else jax.lax.bitcast_convert_type(words, dtype)
+
+
+def _keys_of(words: Array, impl: Any) -> Array:
+    return jax.random.wrap_key_data(words, impl=impl)
