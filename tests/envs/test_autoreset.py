@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from jaxvec import episode_statistics, normalize_observation, vectorize, wrap
+from jaxvec import (
+    episode_statistics,
+    normalize_observation,
+    normalize_reward,
+    vectorize,
+    wrap,
+)
 from jaxvec.envs._resets import RESET_SOURCES
 from tests.envs.toys import TERMINATE, CounterParams, assert_same, avals, counter, play, simple
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 MODES = [mode.value for mode in AutoresetMode]
 LONG = CounterParams(length=100)
@@ -128,8 +136,7 @@ def test_reset_and_step_return_one_tree_of_equal_shapes_and_dtypes(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_returns_and_lengths_of_three_steps_are_three_in_every_mode(mode):
     env = vectorize(counter(reward=lambda t: 1.0), 2, autoreset_mode=mode)
-    env = wrap(env, episode_statistics(totals=True), normalize_observation())
-    _, _, steps, state = play(env, 9)
+    _, _, steps, _ = play(wrap(env, episode_statistics(totals=True)), 9)
     ended = steps.done & steps.valid
     episodes = {"SameStep": 3, "NextStep": 2, "Disabled": 1}[mode]
     transitions = {"SameStep": 9, "NextStep": 7, "Disabled": 3}[mode]
@@ -138,11 +145,23 @@ def test_returns_and_lengths_of_three_steps_are_three_in_every_mode(mode):
     np.testing.assert_array_equal(steps.info["episode"]["r"][ended], 3.0)
     np.testing.assert_array_equal(steps.info["totals"]["steps"][-1], transitions)
     np.testing.assert_array_equal(steps.info["totals"]["episodes"][-1], episodes)
-    # Two rows' first observations, and one more for each that moved: no row counts twice.
-    moments = state.layers[1].statistics.moments
-    observed = 2 + (steps.valid | steps.first).sum()
-    count = np.float64(moments.count) + np.float64(moments.count_low)
-    np.testing.assert_allclose(count, observed + 1e-4, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_statistics_count_every_observation_and_every_real_step_once(mode):
+    env, (_, first, steps, _) = played(mode)
+    observations, rewards = normalize_observation(), normalize_reward()
+    spec = env.spec._replace(backend="numpy")
+    seen, _ = observations.reset(observations.init(spec, None), first, None)
+    paid, _ = rewards.reset(rewards.init(spec, None), first, None)
+    for t in range(7):
+        timestep = jax.tree.map(lambda column, t=t: column[t], steps)
+        seen, _ = observations.update(seen, timestep)
+        paid, _ = rewards.update(paid, timestep)
+    moved = {"SameStep": 14, "NextStep": 14, "Disabled": 5}[mode]
+    real = {"SameStep": 14, "NextStep": 11, "Disabled": 5}[mode]
+    np.testing.assert_allclose(seen.statistics.moments.count, 2 + moved + 1e-4, rtol=1e-12)
+    np.testing.assert_allclose(paid.statistics.moments.count, real + 1e-4, rtol=1e-12)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,6 +1,6 @@
 """Parameters in the state: per row or shared, set while it runs, kept through every reset."""
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -13,9 +13,10 @@ from jaxvec import random_policy, rollout, vectorize
 from jaxvec.envs import begin, make
 from jaxvec.envs._resets import RESET_SOURCES
 from jaxvec.random import keys_from
-from tests.envs.toys import QUICK, CounterParams, avals, counter, play, simple
+from tests.envs.toys import CounterParams, avals, counter, play, simple
 
-quick_jit = partial(jax.jit, compiler_options=QUICK)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LENGTHS = np.array([1, 2, 4])
 
 
@@ -64,7 +65,7 @@ def test_a_parameter_of_several_numbers_may_be_shared_or_per_row():
     )
     for vector in (np.arange(3.0), np.arange(6.0).reshape(2, 3)):
         batched = vectorize(env, 2, params={"vector": vector})
-        state, first = quick_jit(batched.reset)(keys_from(0, 2))
+        state, first = jax.jit(batched.reset)(keys_from(0, 2))
         np.testing.assert_array_equal(first.obs, np.broadcast_to(vector, (2, 3)))
         assert state.params["vector"].shape == vector.shape
 
@@ -74,7 +75,7 @@ def counted():
     """Returns an environment with parameters in its state, a compiled step, and how often it was traced."""
     env, traces = vectorize(counter(), 2, params=CounterParams()), []
 
-    @quick_jit
+    @jax.jit
     def step(state, action):
         traces.append(1)
         return env.step(state, action)
@@ -86,7 +87,7 @@ def counted():
 def test_setting_parameters_between_steps_changes_the_next_step_and_compiles_nothing(length):
     # The defaults are Python numbers: left weak, every strong value would be another type.
     env, step, traces = counted()
-    state, _ = quick_jit(env.reset)(keys_from(0, 2))
+    state, _ = jax.jit(env.reset)(keys_from(0, 2))
     state, _ = step(state, np.zeros(2, np.int32))
     params = state.params._replace(length=jnp.asarray(length), unit=jnp.float32(0.5))
     state, timestep = step(state._replace(params=params), np.zeros(2, np.int32))
@@ -97,7 +98,7 @@ def test_setting_parameters_between_steps_changes_the_next_step_and_compiles_not
 
 def test_whole_numbers_given_for_a_floating_parameter_leave_room_for_fractions():
     env = vectorize(counter(), 2, params=CounterParams(length=3, unit=np.array([1, 2])))
-    state, _ = quick_jit(env.reset)(keys_from(0, 2))
+    state, _ = jax.jit(env.reset)(keys_from(0, 2))
     assert state.params.unit.dtype == jnp.float32
     assert state.params.length.dtype == jnp.int32
     assert not any(weak for *_, weak in avals(state.params))

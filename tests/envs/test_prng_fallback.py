@@ -11,6 +11,8 @@ from jaxvec import rollout, vectorize
 from jaxvec.random import as_impl, hash_impl, keys_from
 from tests.envs.toys import counter, draw, play, simple, words
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 HASH = jax.random.key(0, impl=hash_impl()).dtype
 THREEFRY = jax.random.key(0).dtype
 

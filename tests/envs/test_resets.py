@@ -11,10 +11,11 @@ import pytest
 from jaxvec import vectorize
 from jaxvec.envs._resets import RESET_SOURCES, Opening, ResetPool, deal
 from jaxvec.random import hash_key, keys_from
-from tests.envs.toys import QUICK, CounterParams, assert_same, counter, play, simple, words
+from tests.envs.toys import CounterParams, assert_same, counter, play, simple, words
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 ONE_STEP = CounterParams(length=1)
-quick_jit = partial(jax.jit, compiler_options=QUICK)
 
 
 @cache
@@ -60,7 +61,7 @@ def test_a_pool_deals_no_state_twice_at_once_while_there_are_enough():
     ended = np.random.default_rng(0).random((200, 8)) < 0.5
     ended[0], ended[1] = True, False
     pool = ResetPool(Opening(jnp.arange(8), jnp.arange(8), {}), hash_key(3), jnp.uint32(0))
-    after, dealt = quick_jit(partial(jax.lax.scan, deal))(pool, ended)
+    after, dealt = jax.jit(partial(jax.lax.scan, deal))(pool, ended)
     for row, mask in zip(np.asarray(dealt.env), ended, strict=True):
         assert len(set(row[mask])) == mask.sum()
     assert after.deals == 200
@@ -77,7 +78,7 @@ def test_a_pools_deals_are_uniform_in_every_row():
     # Chi-square with 9 degrees of freedom, 4000 deals a row: 27.9 is passed once in a thousand.
     ended = np.random.default_rng(1).random((4000, 5)) < 0.7
     pool = ResetPool(Opening(jnp.arange(10), jnp.arange(10), {}), hash_key(5), jnp.uint32(0))
-    _, dealt = quick_jit(partial(jax.lax.scan, deal))(pool, ended)
+    _, dealt = jax.jit(partial(jax.lax.scan, deal))(pool, ended)
     for row in range(5):
         counts = np.bincount(np.asarray(dealt.env)[ended[:, row], row], minlength=10)
         expected = counts.sum() / 10
@@ -148,10 +149,10 @@ def test_what_is_persistent_survives_next_step_and_manual_resets_of_its_row_only
     env = vectorize(learner(), 2, autoreset_mode="NextStep")
     _, _, steps, state = play(env, 6)
     np.testing.assert_array_equal(steps.info["episodes"][steps.valid[:, 0], 0], [0, 0, 1, 1])
-    state, _ = quick_jit(env.reset_rows)(state, np.array([True, False]))
+    state, _ = jax.jit(env.reset_rows)(state, np.array([True, False]))
     np.testing.assert_array_equal(state.env.episodes, [3, 2])
     np.testing.assert_array_equal(state.env.t, [0, 0])
-    fresh, _ = quick_jit(env.reset)(keys_from(0, 2))
+    fresh, _ = jax.jit(env.reset)(keys_from(0, 2))
     np.testing.assert_array_equal(fresh.env.episodes, 0)
 
 
@@ -165,8 +166,8 @@ def running():
 def test_a_row_that_is_reset_by_hand_starts_as_a_full_reset_with_that_key_would():
     env, state = running()
     mask, keys = np.array([True, False, False, True]), keys_from(hash_key(77), 4)
-    after, opened = quick_jit(env.reset_rows)(state, mask, keys)
-    whole, first = quick_jit(env.reset)(keys)
+    after, opened = jax.jit(env.reset_rows)(state, mask, keys)
+    whole, first = jax.jit(env.reset)(keys)
     chosen = np.flatnonzero(mask)
     np.testing.assert_array_equal(opened.first, mask)
     np.testing.assert_array_equal(opened.obs[chosen], first.obs[chosen])
@@ -196,7 +197,7 @@ def test_without_keys_a_reset_by_hand_draws_anew_every_time_and_the_key_stays():
 
 @cache
 def running_reset():
-    return quick_jit(running()[0].reset_rows)
+    return jax.jit(running()[0].reset_rows)
 
 
 def test_a_reset_by_hand_of_no_row_changes_nothing():
@@ -217,11 +218,11 @@ def test_a_mask_that_is_no_bool_per_row_is_refused(mask):
 
 def test_options_reach_the_resets_that_are_asked_for_and_no_automatic_one():
     env = vectorize(counter(params=ONE_STEP), 2)
-    state, first = quick_jit(env.reset)(keys_from(0, 2), {"start": 7})
+    state, first = jax.jit(env.reset)(keys_from(0, 2), {"start": 7})
     np.testing.assert_array_equal(first.obs[:, 1], 7)
-    state, timestep = quick_jit(env.step)(state, np.zeros(2, int))
+    state, timestep = jax.jit(env.step)(state, np.zeros(2, int))
     assert (timestep.obs[:, 1] != 7).all()
-    _, opened = quick_jit(env.reset_rows)(state, np.array([True, False]), None, {"start": 8})
+    _, opened = jax.jit(env.reset_rows)(state, np.array([True, False]), None, {"start": 8})
     assert opened.obs[0, 1] == 8
 
 

@@ -15,7 +15,6 @@ from jaxvec import Env, vectorize
 from jaxvec.envs import available, make
 from jaxvec.random import keys_from
 from tests.envs.toys import (
-    QUICK,
     CounterParams,
     assert_same,
     avals,
@@ -25,7 +24,8 @@ from tests.envs.toys import (
     simple,
 )
 
-quick_jit = partial(jax.jit, compiler_options=QUICK)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 KEYS = keys_from(0, 2)
 NO_ACTION = np.zeros(2, np.int32)
 
@@ -63,12 +63,12 @@ def test_a_step_is_compiled_once_whatever_its_state_comes_from(mode):
     # A compiled reset, one that is not, a step, a reset of some rows: all give equal types.
     env, traces = vectorize(weak(), 2, autoreset_mode=mode), []
 
-    @quick_jit
+    @jax.jit
     def step(state, action):
         traces.append(1)
         return env.step(state, action)
 
-    compiled, _ = quick_jit(env.reset)(KEYS)
+    compiled, _ = jax.jit(env.reset)(KEYS)
     plain, first = env.reset(KEYS)
     stepped, timestep = step(compiled, NO_ACTION)
     partly, opened = env.reset_rows(stepped, np.array([True, False]))

@@ -1,6 +1,6 @@
 """Layers on top of N environments: order, keys, partial resets, and what an episode's end shows."""
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,10 @@ from jaxvec import (
     wrap,
 )
 from jaxvec.random import keys_from
-from tests.envs.toys import QUICK, CounterParams, assert_same, avals, counter, play
+from tests.envs.toys import CounterParams, assert_same, avals, counter, play
 
-quick_jit = partial(jax.jit, compiler_options=QUICK)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 ACTIONS = np.random.default_rng(0).choice(4, (20, 3), p=[0.55, 0.15, 0.15, 0.15]).astype(np.int32)
 
 
@@ -177,7 +178,7 @@ def test_a_full_reset_starts_statistics_anew_and_a_partial_one_keeps_them():
     env = wrap(bare(), *LAYERS)
     state = all_played().state
     mask = np.array([True, False, True])
-    after, opened = quick_jit(env.reset_rows)(state, mask, keys_from(5, 3))
+    after, opened = jax.jit(env.reset_rows)(state, mask, keys_from(5, 3))
     np.testing.assert_array_equal(opened.first, mask)
     # Statistics go on: they count the two new observations.
     old, new = (each.layers[2].statistics.moments for each in (state, after))
@@ -191,7 +192,7 @@ def test_a_full_reset_starts_statistics_anew_and_a_partial_one_keeps_them():
     np.testing.assert_array_equal(stack[1], np.asarray(state.layers[1].stack)[1])
     np.testing.assert_array_equal(stack[mask, :3], 0)
     np.testing.assert_array_equal(stack[mask, 3:], opened_raw(mask))
-    fresh, _ = quick_jit(env.reset)(keys_from(5, 3))
+    fresh, _ = jax.jit(env.reset)(keys_from(5, 3))
     assert fresh.layers[2].statistics.moments.count == np.float32(3 + 1e-4)
     assert avals(fresh) == avals(after) == avals(state)
 

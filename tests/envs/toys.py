@@ -1,7 +1,6 @@
 """Tiny environments with scripted episodes, so that what a test expects can be written by hand."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,6 @@ from jaxvec.random import keys_from
 
 ACTIONS = spaces.Discrete(4)
 TRUNCATE, TERMINATE, BOTH = 1, 2, 3  # the actions that end an episode of the counter; 0 does not
-QUICK = {"xla_backend_optimization_level": 0}  # compiles in two thirds of the time
 
 
 def draw(key: Any) -> Any:
@@ -128,7 +126,7 @@ def play(
     keys = keys_from(seed, num_envs) if keys is None else keys
     actions = np.zeros((num_steps, num_envs), np.int32) if actions is None else actions
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @jax.jit
     def run(keys: Any, actions: Any) -> Any:
         opened, first = env.reset(keys)
         state, steps = jax.lax.scan(env.step, opened, actions)
