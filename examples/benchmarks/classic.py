@@ -120,10 +120,14 @@ def main() -> None:
             compare(f"CartPole N={num_envs}", cartpole, num_envs, dummies, 1600 * scale // num_envs)
     if wanted("cartpole"):
         for num_envs in (8, 64):
-            compare(f"CartPole N={num_envs}", cartpole, num_envs, sb3 | ours, 1600 * scale // num_envs)
+            compare(
+                f"CartPole N={num_envs}", cartpole, num_envs, sb3 | ours, 1600 * scale // num_envs
+            )
     if wanted("burn"):
         for num_envs in (8, 16, 32):
-            compare(f"0.2 ms, image N={num_envs}", Burner, num_envs, sb3 | ours, 800 * scale // num_envs)
+            compare(
+                f"0.2 ms, image N={num_envs}", Burner, num_envs, sb3 | ours, 800 * scale // num_envs
+            )
     if wanted("sleep"):
         many: dict[str, Maker] = {
             "jaxvec SubprocVecEnv num_workers=16": partial(SubprocVecEnv, num_workers=16)

@@ -3,6 +3,8 @@
 import copy
 import functools
 import pickle
+import sys
+import types
 import warnings
 
 import gymnasium as gym
@@ -11,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
 
-from jaxvec.errors import AlreadyPendingError, NotPendingError
+from jaxvec.errors import AlreadyPendingError, MissingExtraError, NotPendingError
 from jaxvec.vec import DummyVecEnv
 from tests.vec.host_envs import (
     PLAIN_SPACES,
@@ -513,6 +515,45 @@ def test_closing_reaches_every_environment_even_where_one_raises():
     with DummyVecEnv([Noting]):
         pass
     assert len(closed) == 2
+
+
+def test_closing_twice_closes_every_environment_twice_as_sb3_does():
+    for kind in (DummyVecEnv, SB3DummyVecEnv):
+        closed = []
+
+        class Noting(CountEnv):
+            def close(self, closed=closed):
+                closed.append(self)
+
+        venv = kind([Noting] * 2)
+        venv.close()
+        venv.close()
+        assert len(closed) == 4
+
+
+def test_a_call_between_the_halves_of_a_step_sees_the_environments_before_it():
+    for kind in (DummyVecEnv, SB3DummyVecEnv):
+        venv = kind([CountEnv] * 2)
+        venv.reset()
+        venv.step_async([0, 0])
+        assert venv.get_attr("steps") == [0, 0]
+        venv.set_attr("reward", 7)
+        assert venv.step_wait()[1].tolist() == [7, 7]
+        venv.step_async([0, 0])
+        venv.reset()
+        assert venv.get_attr("steps") == [0, 0]
+
+
+def test_openai_gyms_environments_need_shimmy(monkeypatch):
+    class OldEnv:
+        pass
+
+    old_gym = types.ModuleType("gym")
+    old_gym.Env = OldEnv
+    monkeypatch.setitem(sys.modules, "gym", old_gym)
+    monkeypatch.setitem(sys.modules, "shimmy", None)
+    with pytest.raises(MissingExtraError, match="shimmy"):
+        DummyVecEnv([OldEnv])
 
 
 def test_environments_built_before_a_constructor_raised_are_closed():

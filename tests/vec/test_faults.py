@@ -79,6 +79,7 @@ def go_round(venv):
 
 def assert_closed(venv, why):
     assert venv.closed
+    assert not multiprocessing.active_children()
     for call in (
         venv.reset,
         lambda: venv.step([0] * venv.num_envs),
@@ -226,6 +227,8 @@ def test_an_attribute_that_cannot_be_pickled_is_a_type_error_of_that_call_alone(
     assert not venv.has_attr("generator")
     assert venv.get_attr("secret") == [5, 5]
     venv.close()
+    with SubprocVecEnv([Generators] * 2) as venv:
+        assert venv.has_attr("generator")
 
 
 def test_an_info_that_cannot_be_pickled_is_a_type_error_that_names_the_environment():
@@ -343,6 +346,7 @@ def test_a_venv_with_a_pending_step_can_be_closed_or_dropped():
     venv.reset()
     venv.step_async([0, 0])
     venv.close()
+    assert_closed(venv, r"close\(\) was called")
     venv = SubprocVecEnv([CountEnv] * 2)
     venv.reset()
     venv.step_async([0, 0])
