@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from jaxvec.core._transform import Timestep, VecSpec
@@ -80,18 +81,34 @@ def rollout(
     Returns:
       The carry to go on from, and `(obs, action, timestep)` with leaves `[T, N, ...]`: `obs` is what the
       policy saw, `timestep` what its action led to. With `collect`, what that returned, leaves `[T, ...]`.
+
+    Raises:
+      ValueError: if `num_steps` is no whole number from 1 on, or the actions have other shapes than the
+        action space asks for.
+      TypeError: if `policy` or `collect` cannot be hashed; while it is traced, if the state of a policy
+        changes its type from step to step.
     """
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+    whole = isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool)
+    if not whole or num_steps < 1:
         raise ValueError(
             f"rollout: num_steps={num_steps!r}, but it must be a whole number from 1 on."
         )
+    _check_hashable("policy", policy)
+    _check_hashable("collect", collect)
     if start is None:
         start = _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
-    return _scan(env.reset, env.step, env.end_rollout, policy, num_steps, collect)(start)
+    return _scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect)(start)
 
 
 def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
-    """Resets all rows: the `start` of a first rollout, where that is wanted on its own."""
+    """Resets all rows: the `start` of a first rollout, where that is wanted on its own.
+
+    Args:
+      env: N environments.
+      policy: what is going to act; its state, if it has one, starts here.
+      key: one key, as for `rollout`, which begins from the same carry.
+    """
+    _check_hashable("policy", policy)
     return _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
 
 
@@ -104,6 +121,17 @@ def random_policy(env: BatchedEnv) -> PolicyFunction:
         return sample(key, space, num_envs)
 
     return policy
+
+
+def _check_hashable(name: str, value: object) -> None:
+    try:
+        hash(value)
+    except TypeError as error:
+        raise TypeError(
+            f"rollout: {name} is {type(value).__name__}, which cannot be hashed ({error}), so that the "
+            "program compiled for it could not be found again. Pass a function or a method; what a "
+            "policy has learnt may lie in the state of a jaxvec.Policy."
+        ) from None
 
 
 # The caches hold the compiled programs of the last few environments and policies; functions are

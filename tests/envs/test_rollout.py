@@ -1,5 +1,6 @@
 """A rollout is a loop of `env.step`: in chunks, with state, under jit and vmap, from a file, to evaluate."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import jax
@@ -308,6 +309,26 @@ def test_an_episodes_return_in_cart_pole_is_its_length():
 def test_a_number_of_steps_that_is_none_is_refused(num_steps):
     with pytest.raises(ValueError, match=f"rollout: num_steps={num_steps}, but it must be a whole"):
         rollout(layered(), looks_and_draws, KEY, num_steps)
+
+
+def test_a_number_of_steps_may_be_numpys():
+    carry, _ = rollout(layered(), looks_and_draws, KEY, np.int64(12))
+    assert_same(carry, twelve()[0])
+
+
+def test_a_policy_that_holds_arrays_is_told_where_they_belong():
+    @dataclass(frozen=True)
+    class Linear:
+        weights: jax.Array
+
+        def __call__(self, key, obs):
+            return (obs @ self.weights > 0).astype(int)
+
+    env, policy = vectorize(counter(), N), Linear(jnp.ones(3))
+    for call in (begin, lambda *arguments: rollout(*arguments, 3)):
+        with pytest.raises(TypeError, match=r"policy is Linear, which cannot be hashed"):
+            call(env, policy, KEY)
+    rollout(env, policy.__call__, KEY, 3)  # as the message says
 
 
 def test_a_policy_with_actions_of_another_shape_is_refused():
