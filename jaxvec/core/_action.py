@@ -1,5 +1,6 @@
 """Actions on their way down: clipped, rescaled, or not let go of."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,17 +54,10 @@ def clip_action() -> Transform:
         free: Space = spaces.Box(low, high, box.shape, box.dtype.type)
         return spec._replace(action_space=free)
 
-    def init(layer: VecSpec, keys: Key | None = None) -> Bounds:
-        del keys
-        spec(layer)
-        return _bounds(layer)
+    def clip(action: Array, low: Array, high: Array) -> Array:
+        return namespace(low).clip(action, low, high)
 
-    def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
-        low, high = state
-        action = _checked(action, low, low.shape, "clip_action").astype(low.dtype)
-        return state, namespace(low).clip(action, low, high)
-
-    return Transform(init, _same_reset, _same_update, action, spec)
+    return _bounded_layer("clip_action", spec, clip)
 
 
 def rescale_action(low: Any = -1.0, high: Any = 1.0) -> Transform:
@@ -110,23 +104,16 @@ def rescale_action(low: Any = -1.0, high: Any = 1.0) -> Transform:
             raise ValueError(f"rescale_action: low={low} and high={high} are the same {box.dtype}.")
         return spec._replace(action_space=spaces.Box(start, end, box.shape, box.dtype.type))
 
-    def init(layer: VecSpec, keys: Key | None = None) -> Bounds:
-        del keys
-        spec(layer)
-        return _bounds(layer)
-
-    def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
-        low, high = state
+    def rescale(action: Array, low: Array, high: Array) -> Array:
         xp, start, end = namespace(low), least.astype(low.dtype), most.astype(low.dtype)
-        action = _checked(action, low, low.shape, "rescale_action").astype(low.dtype)
         action = xp.clip(action, start, end)
         # By the reciprocal, as XLA divides by a constant anyway: both backends then round alike.
         part = (action - start) * (1 / (end - start))
         # low + part * (high - low) would overflow where the bounds are far apart.
         scaled = xp.clip((1 - part) * low + part * high, low, high)
-        return state, xp.where(action >= end, high, scaled)  # part may fall short of 1
+        return xp.where(action >= end, high, scaled)  # part may fall short of 1
 
-    return Transform(init, _same_reset, _same_update, action, spec)
+    return _bounded_layer("rescale_action", spec, rescale)
 
 
 def sticky_action(probability: float) -> Transform:
@@ -149,7 +136,7 @@ def sticky_action(probability: float) -> Transform:
         raise ValueError(f"sticky_action: probability={probability} is not between 0 and 1.")
 
     def spec(spec: VecSpec) -> VecSpec:
-        _plain(spec.action_space, "sticky_action")
+        check_plain_actions("sticky_action", spec.action_space)
         return spec
 
     def init(layer: VecSpec, keys: Key | None = None) -> StickyState:
@@ -166,11 +153,11 @@ def sticky_action(probability: float) -> Transform:
                 f"sticky_action: the keys' words have shape {tuple(words.shape)}, but {num_envs} "
                 f"environments need ({num_envs}, 2): pass one key per environment."
             )
-        shape, dtype = _plain(layer.action_space, "sticky_action")
+        space: Any = layer.action_space
         return StickyState(
             words,
             xp.zeros(num_envs, np.uint32),
-            xp.zeros((num_envs, *shape), canonical_dtype(dtype, xp)),
+            xp.zeros((num_envs, *space.shape), canonical_dtype(space.dtype, xp)),
             xp.zeros(num_envs, bool),
         )
 
@@ -200,6 +187,34 @@ def sticky_action(probability: float) -> Transform:
     return Transform(init, reset, update, action, spec)
 
 
+def _bounded_layer(
+    where: str,
+    spec: Callable[[VecSpec], VecSpec],
+    function: Callable[[Array, Array, Array], Array],
+) -> Transform:
+    """Returns the transform that maps actions, and whose state is the environment's bounds.
+
+    Args:
+      where: the layer, for messages.
+      spec: what it does to the action space; it raises if that is no Box.
+      function: `(actions, low, high) -> actions`: `[N, *A]`, `[*A]` and `[*A]`, all of one dtype.
+    """
+
+    def init(layer: VecSpec, keys: Key | None = None) -> Bounds:
+        del keys
+        spec(layer)
+        xp, box = backend_namespace(layer.backend), _box(layer.action_space, where)
+        low, high = box_bounds(box, canonical_dtype(box.dtype, xp))
+        return Bounds(xp.array(low), xp.array(high))
+
+    def action(state: Bounds, action: Action) -> tuple[Bounds, Action]:
+        low, high = state
+        action = _checked(action, low, low.shape, where).astype(low.dtype)
+        return state, function(action, low, high)
+
+    return Transform(init, _same_reset, _same_update, action, spec)
+
+
 def _same_reset(
     state: PyTree, timestep: Timestep, mask: Array | None = None
 ) -> tuple[PyTree, Timestep]:
@@ -219,15 +234,12 @@ def _box(space: Space, where: str) -> Any:
     return space
 
 
-def _bounds(spec: VecSpec) -> Bounds:
-    """Returns the bounds of the actions, as the backend's arrays."""
-    xp, box = backend_namespace(spec.backend), _box(spec.action_space, "Bounds")
-    low, high = box_bounds(box, canonical_dtype(box.dtype, xp))
-    return Bounds(xp.array(low), xp.array(high))
+def check_plain_actions(where: str, space: Space) -> None:
+    """Refuses an action space whose actions are not one array.
 
-
-def _plain(space: Space, where: str) -> tuple[Any, Any]:
-    """Returns shape and dtype of the actions of a space whose actions are one array."""
+    Raises:
+      TypeError: if it is no Box, Discrete, MultiDiscrete or MultiBinary.
+    """
     if not isinstance(
         space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
     ):
@@ -235,7 +247,6 @@ def _plain(space: Space, where: str) -> tuple[Any, Any]:
             f"{where}: the action space {space} is not supported; it must be a Box, Discrete, "
             "MultiDiscrete or MultiBinary."
         )
-    return space.shape, space.dtype
 
 
 def _checked(action: Action, like: Array, shape: tuple[int, ...], where: str) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._action import check_plain_actions
 from jaxvec.core._layers import Space, box_bounds, categories, encode_one_hot, flat_rows
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
@@ -212,13 +213,7 @@ def _appended_space(space: Space, name: str, column: spaces.Box, where: str) -> 
 
 def _action_box(space: Space) -> spaces.Box:
     """Returns the space of an action's column: flat, float32, with the 0 of first observations in it."""
-    if not isinstance(
-        space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-    ):
-        raise TypeError(
-            f"append_last_action: the action space {space} is not supported; it must be a Box, "
-            "Discrete, MultiDiscrete or MultiBinary."
-        )
+    check_plain_actions("append_last_action", space)
     if not isinstance(space, spaces.Box):
         return spaces.Box(0, 1, (spaces.flatdim(space),), np.float32)
     low, high = box_bounds(space, np.dtype(np.float32))
