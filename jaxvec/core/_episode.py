@@ -51,11 +51,14 @@ def episode_statistics(*, totals: bool = False) -> Transform:
         return EpisodeState(zeros, zeros, whole, count, count)
 
     def report(state: EpisodeState, timestep: Timestep) -> Timestep:
-        returns = (state.returns + state.returns_low).astype(np.float32)
+        returns = state.returns
+        if namespace(returns) is not np:  # in float64 the low word is 0
+            returns = returns + state.returns_low
+        returns = returns.astype(np.float32)
         info = {**timestep.info, "episode": {"r": returns, "l": state.lengths}}
         if totals:
             info["totals"] = {"episodes": state.episodes, "steps": state.steps}
-        return timestep._replace(info=info)
+        return timestep.with_info(info)
 
     def reset(
         state: EpisodeState, timestep: Timestep, mask: Array | None = None
@@ -74,13 +77,12 @@ def episode_statistics(*, totals: bool = False) -> Transform:
 def _added(state: EpisodeState, timestep: Timestep, totals: bool) -> EpisodeState:
     """Adds one step to the running episodes, where a transition took place."""
     xp, valid = namespace(state.returns), timestep.valid
-    reward = timestep.reward.astype(state.returns.dtype)
     if xp is np:
-        returns, low = state.returns + reward, state.returns_low
+        returns, low = state.returns + timestep.reward, state.returns_low
     else:
         # The second sum keeps the low word below the high one's last digit: left to grow, it would
         # itself round away what it is there to keep.
-        total, carry = two_sum(state.returns, reward)
+        total, carry = two_sum(state.returns, timestep.reward.astype(state.returns.dtype))
         high, low = two_sum(total, carry + state.returns_low)
         # An infinite return has no rounding error; the difference of infinities would be NaN.
         finite = xp.isfinite(total)

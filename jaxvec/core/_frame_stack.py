@@ -1,5 +1,6 @@
 """The last K observations as one: stacked along the channels, cleared where an episode begins."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +10,7 @@ from gymnasium import spaces
 from jaxvec.core._images import is_channels_first, is_image_space
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
+    all_rows,
     backend_namespace,
     check_one_of,
     map_obs,
@@ -88,6 +90,8 @@ def frame_stack(
         first, moved = timestep.first, timestep.moved
 
         def push(old: Array, obs: Array) -> Array:
+            if type(old) is np.ndarray:
+                return _pushed_on_host(old, obs, first, moved, padding)
             history, axis = _history(old, obs)
             if not no_rows(first):
                 history = where_rows(first, _padding(history, obs, axis, padding), history)
@@ -101,7 +105,7 @@ def frame_stack(
         final = timestep.final_obs
         if final is not None:
             final = map_obs(push_final, state.stack, final)
-        return FrameStackState(stack), timestep._replace(obs=stack, final_obs=final)
+        return FrameStackState(stack), timestep.with_obs(stack, final)
 
     def spec(spec: VecSpec) -> VecSpec:
         stacked = _stacked_spaces(spec.observation_space, num_frames, channels_order)
@@ -151,8 +155,12 @@ def _stacked_box(space: Any, num_frames: int, channels_order: ChannelsOrder) -> 
 
 def _history(stack: Array, frame: Array) -> tuple[Array, int]:
     """Returns the stack less its oldest frame, and the axis that it is stacked on."""
-    axis = 1 if stack.shape[1] != frame.shape[1] else frame.ndim - 1
+    axis = _axis(stack, frame)
     return stack[(slice(None),) * axis + (slice(frame.shape[axis], None),)], axis
+
+
+def _axis(stack: Array, frame: Array) -> int:
+    return 1 if stack.shape[1] != frame.shape[1] else frame.ndim - 1
 
 
 def _padding(history: Array, frame: Array, axis: int, padding: str) -> Array:
@@ -161,6 +169,24 @@ def _padding(history: Array, frame: Array, axis: int, padding: str) -> Array:
     if padding == "zero" or 0 in history.shape:
         return xp.zeros_like(history)
     return xp.concatenate([frame] * (history.shape[axis] // frame.shape[axis]), axis)
+
+
+def _pushed_on_host(stack: Array, frame: Array, first: Array, moved: Array, padding: str) -> Array:
+    """Returns what `push` does, with one copy of the stacks less."""
+    axis = _axis(stack, frame)
+    new = np.empty(stack.shape, stack.dtype)
+    # A shift by one frame is a shift of the whole memory: what it carries over from one row to the next
+    # lies where the new frame goes.
+    step = math.prod(frame.shape[axis:])
+    new.reshape(-1)[: new.size - step] = stack.reshape(-1)[step:]
+    opens = () if no_rows(first) else np.flatnonzero(first)
+    if len(opens):
+        new[opens] = 0
+        if padding == "reset":
+            copies = stack.shape[axis] // frame.shape[axis]
+            new[opens] = np.concatenate([frame[opens]] * copies, axis)
+    new[(slice(None),) * axis + (slice(stack.shape[axis] - frame.shape[axis], None),)] = frame
+    return new if all_rows(moved) else where_rows(moved, new, stack)
 
 
 def _joined(history: Array, frame: Array, axis: int) -> Array:

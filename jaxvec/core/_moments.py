@@ -6,16 +6,17 @@ is its value: a plain float32 count stops at 2^24 batches' worth, and a mean or 
 an update is smaller than half a unit in the last place.
 """
 
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from jaxvec.core._host_moments import batch_on_host, merge_on_host, standardize_on_host
 from jaxvec.core._xp import (
     Namespace,
     all_rows,
     backend_namespace,
     expand_mask,
-    is_integer_or_bool,
+    is_numpy,
     moment_dtype,
     namespace,
 )
@@ -24,8 +25,10 @@ from jaxvec.typing import Array
 PRIOR_COUNT = 1e-4
 """The weight of the prior N(0, 1), samples: Stable-Baselines3's value."""
 
-EXACT_IN_FLOAT32 = 8192
-"""Rows up to which NumPy's float32 sums are kept, since SB3 has their rounding; beyond it drifts."""
+Precision = Literal["float64", "float32"]
+"""Of the host's arithmetic. "float64" gives SB3's bits; "float32" is faster, within 1e-6 of the value. On a
+device the dtype of the moments decides."""
+PRECISIONS = ("float64", "float32")
 
 
 class RunningMoments(NamedTuple):
@@ -59,7 +62,11 @@ def init_moments(shape: tuple[int, ...], backend: str = "jax") -> RunningMoments
 
 
 def update_moments(
-    moments: RunningMoments, batch: Array, mask: Array | None = None
+    moments: RunningMoments,
+    batch: Array,
+    mask: Array | None = None,
+    *,
+    precision: Precision = "float64",
 ) -> RunningMoments:
     """Merges a batch of samples into the running moments.
 
@@ -79,6 +86,7 @@ def update_moments(
       moments: the moments so far; shapes `[*D]` and `[]`.
       batch: the samples, `[B, *D]` with B >= 1, of any dtype, in the unit of `moments.mean`.
       mask: bool `[B]`: which rows count; None for all. With no row, the moments stay as they are.
+      precision: of the host's arithmetic, see `Precision`.
 
     Returns:
       The moments of all samples so far, in the dtype of `moments`.
@@ -91,22 +99,26 @@ def update_moments(
       Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
       Variances, 1979, eq. 2.1.
     """
-    if batch.ndim == 0 or batch.shape[1:] != moments.mean.shape or batch.shape[0] == 0:
+    mean, shape = moments.mean, batch.shape
+    if shape[1:] != mean.shape or not shape or not shape[0]:
         raise ValueError(
-            f"update_moments: the batch has shape {tuple(batch.shape)}, but one sample of these "
-            f"moments has shape {tuple(moments.mean.shape)}: pass [B, *sample] with B >= 1."
+            f"update_moments: the batch has shape {tuple(shape)}, but one sample of these "
+            f"moments has shape {tuple(mean.shape)}: pass [B, *sample] with B >= 1."
         )
-    xp = namespace(moments.mean)
     if mask is not None and all_rows(mask):
         mask = None
-    if xp is not np:
+    if not is_numpy(mean):
+        xp = namespace(mean)
         return _merge(xp, moments, *_batch_on_device(xp, moments, batch, mask))
-    rows = batch if mask is None else batch[mask]
-    if len(rows) == 0:
-        return moments
-    dtype = _float64_if_needed(rows)
-    delta = np.mean(rows, axis=0, dtype=dtype) - moments.mean
-    return _merge_float64(np, moments, delta, np.var(rows, axis=0, dtype=dtype), len(rows))
+    if mask is not None:
+        batch = batch[mask]
+        if len(batch) == 0:
+            return moments
+    batch_mean, batch_var = batch_on_host(batch, precision)
+    merged = merge_on_host(
+        mean, moments.var, moments.count, batch_mean - mean, batch_var, len(batch)
+    )
+    return RunningMoments._make((*merged, *moments[3:]))
 
 
 def merge_moments(moments: RunningMoments, other: RunningMoments) -> RunningMoments:
@@ -139,7 +151,12 @@ def merge_rows(moments: RunningMoments, rows: RunningMoments) -> RunningMoments:
 
 
 def standardize(
-    x: Array, moments: RunningMoments, *, epsilon: float = 1e-8, clip: float = np.inf
+    x: Array,
+    moments: RunningMoments,
+    *,
+    epsilon: float = 1e-8,
+    clip: float = np.inf,
+    precision: Precision = "float64",
 ) -> Array:
     """Returns `(x - mean) / sqrt(var + epsilon)`, clipped to `[-clip, clip]`.
 
@@ -148,12 +165,15 @@ def standardize(
       moments: shapes `[*D]`.
       epsilon: added to the variance, in its unit.
       clip: the largest magnitude, standard deviations.
+      precision: of the host's arithmetic, see `Precision`.
 
     Returns:
       Float32, of the shape of `x`.
     """
     xp = namespace(x)
     if xp is np:
+        if np.ndim(x) > 0:
+            return standardize_on_host(x, moments.mean, moments.var, epsilon, clip, precision)
         scaled = (x - moments.mean) / np.sqrt(moments.var + epsilon)
         return np.clip(scaled, -clip, clip).astype(np.float32)
     dtype = moments.mean.dtype
@@ -183,7 +203,7 @@ def scale_by_std(
     xp = namespace(x)
     if xp is np:
         scaled = x / np.sqrt(moments.var + epsilon)
-        return np.clip(scaled, -clip, clip).astype(np.float32)
+        return scaled.clip(-clip, clip).astype(np.float32)
     dtype = moments.mean.dtype
     scaled = x.astype(dtype) * (1 / xp.sqrt(moments.var + dtype.type(epsilon)))
     return _clip(xp, scaled, clip).astype(np.float32)
@@ -202,12 +222,6 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 def _clip(xp: Namespace, x: Array, limit: float) -> Array:
     return xp.clip(x, -limit, limit) if np.isfinite(limit) else x
-
-
-def _float64_if_needed(rows: np.ndarray[Any, Any]) -> type[np.float64] | None:
-    """Returns the dtype of a batch's sums: NumPy's own choice where that is accurate, else float64."""
-    narrow = rows.dtype.itemsize < 4 and not is_integer_or_bool(rows.dtype)
-    return np.float64 if narrow or len(rows) > EXACT_IN_FLOAT32 else None
 
 
 def _batch_on_device(

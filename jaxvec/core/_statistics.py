@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from jaxvec.core._moments import RunningMoments, init_moments, merge_rows, update_moments
+from jaxvec.core._moments import (
+    Precision,
+    RunningMoments,
+    init_moments,
+    merge_rows,
+    update_moments,
+)
 from jaxvec.core._transform import VecSpec
 from jaxvec.core._xp import (
     backend_namespace,
@@ -37,7 +43,13 @@ def init_statistics(spec: VecSpec, shape: tuple[int, ...], update: UpdatePolicy)
     return Statistics(init_moments(shape, spec.backend), pending)
 
 
-def learn(statistics: Statistics, batch: Array, rows: Array | None, training: Array) -> Statistics:
+def learn(
+    statistics: Statistics,
+    batch: Array,
+    rows: Array | None,
+    training: Array,
+    precision: Precision = "float64",
+) -> Statistics:
     """Lets the rows of a batch enter: the moments, or what is set aside for them.
 
     Args:
@@ -45,12 +57,16 @@ def learn(statistics: Statistics, batch: Array, rows: Array | None, training: Ar
       batch: one sample per row, `[N, *D]`.
       rows: bool `[N]`: the rows that count; None for all.
       training: bool `[]`: while it is off, nothing enters.
+      precision: of the host's arithmetic.
     """
-    if is_numpy(training) and not training:
+    on_host = is_numpy(training)
+    if on_host and not training:
         return statistics
     if statistics.pending is None:
-        learned = update_moments(statistics.moments, batch, rows)
-        return Statistics(either(training, learned, statistics.moments), None)
+        learned = update_moments(statistics.moments, batch, rows, precision=precision)
+        if not on_host:
+            learned = either(training, learned, statistics.moments)
+        return Statistics(learned, None)
     pending = statistics.pending
     xp = namespace(pending.count)
     rows = (xp.ones(batch.shape[:1], bool) if rows is None else rows) & training

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxvec.core._transform import Timestep
-from jaxvec.core._xp import map_obs
+from jaxvec.core._xp import map_obs, no_rows
 from jaxvec.typing import Action, Array, Obs
 from jaxvec.vec._infos import Infos
 
@@ -35,24 +35,26 @@ def timestep_of_step(obs: Obs, rewards: Any, dones: Any, infos: Sequence[Any]) -
     Returns:
       The timestep; `final_rows` are the rows that ended and have a terminal observation.
     """
-    done = np.asarray(dones).astype(bool)
+    done = np.array(dones, bool)
     rows = list(infos)
-    ended = np.flatnonzero(done).tolist()
-    truncated = np.zeros_like(done)
-    for row in ended:
-        truncated[row] = bool(rows[row].get("TimeLimit.truncated", False))
-    known = [row for row in ended if rows[row].get("terminal_observation") is not None]
+    terminated = truncated = done  # nowhere, if no episode ended
     final_obs, final_rows = None, None
-    if known:
-        finals = [rows[row]["terminal_observation"] for row in known]
-        final_obs = stack_rows(finals)
-        final_rows = np.asarray(known)
+    if not no_rows(done):
+        ended = np.flatnonzero(done).tolist()
+        truncated = np.zeros_like(done)
+        for row in ended:
+            truncated[row] = bool(rows[row].get("TimeLimit.truncated", False))
+        terminated = done & ~truncated
+        known = [row for row in ended if rows[row].get("terminal_observation") is not None]
+        if known:
+            final_obs = stack_rows([rows[row]["terminal_observation"] for row in known])
+            final_rows = np.asarray(known)
     return Timestep(
         obs=obs,
         reward=np.asarray(rewards),
-        terminated=done & ~truncated,
+        terminated=terminated,
         truncated=truncated,
-        valid=np.ones_like(done),
+        valid=np.ones(done.shape, bool),
         first=done,
         final_obs=final_obs,
         final_rows=final_rows,

@@ -64,7 +64,9 @@ class VecMonitor(VecTransform):
         return np.array(self._state.lengths)
 
     def _after_step(self, timestep: Timestep) -> Timestep:
-        done = np.asarray(timestep.done)
+        done = timestep.done
+        if type(done) is not np.ndarray:
+            done = np.asarray(done)
         if no_rows(done):
             return timestep
         elapsed = round(time.time() - self.t_start, 6)
@@ -81,7 +83,7 @@ class VecMonitor(VecTransform):
             for row in ended:
                 self.results_writer.write_row({key: each[row] for key, each in columns.items()})
         self.episode_count += len(ended)
-        return timestep._replace(info={**timestep.info, "episode": episode})
+        return timestep.with_info({**timestep.info, "episode": episode})
 
     def _obs_is_fresh(self) -> bool:
         return obs_is_fresh(self.venv)

@@ -1,5 +1,6 @@
 """The transform under `VecNormalize`: both normalizations in SB3's manner, and the raw values kept."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,10 +8,13 @@ from gymnasium import spaces
 
 from jaxvec.core._images import is_image_space
 from jaxvec.core._layers import box_bounds
+from jaxvec.core._moments import Precision
 from jaxvec.core._normalize import NormalizeRewardState, normalize_observation, normalize_reward
 from jaxvec.core._transform import Timestep, Transform, VecSpec, chain
 from jaxvec.core._xp import is_integer_or_bool, space_tree, tree_space
 from jaxvec.typing import Array, Obs, PyTree
+
+_FLOAT32 = np.dtype(np.float32)
 
 
 class NormalizationState(NamedTuple):
@@ -26,11 +30,12 @@ class Settings(NamedTuple):
     """What the transform is made for."""
 
     norm_obs: bool
-    keys: tuple[str, ...] | None  # of a Dict space
+    keys: Sequence[str] | None  # of a Dict space
     clip_obs: float
     clip_reward: float
     gamma: float
     epsilon: float
+    precision: Precision
 
 
 def normalization(settings: Settings) -> Transform:
@@ -38,7 +43,10 @@ def normalization(settings: Settings) -> Transform:
     observation = chain()
     if settings.norm_obs:
         observation = normalize_observation(
-            keys=settings.keys, clip=settings.clip_obs, epsilon=settings.epsilon
+            keys=settings.keys,
+            clip=settings.clip_obs,
+            epsilon=settings.epsilon,
+            precision=settings.precision,
         )
     reward = normalize_reward(
         gamma=settings.gamma, clip=settings.clip_reward, epsilon=settings.epsilon
@@ -63,8 +71,8 @@ def normalization(settings: Settings) -> Transform:
         raw_obs, raw_reward = timestep.obs, timestep.reward
         inner, timestep = observation.update(state.observation, timestep)
         outer, timestep = reward.update(state.reward, timestep)
-        if timestep.reward.dtype != np.float32:
-            timestep = timestep._replace(reward=timestep.reward.astype(np.float32))
+        if timestep.reward.dtype != _FLOAT32:
+            timestep = timestep.with_reward(timestep.reward.astype(_FLOAT32))
         return NormalizationState(inner, outer, raw_obs, raw_reward), timestep
 
     def spec(spec: VecSpec) -> VecSpec:

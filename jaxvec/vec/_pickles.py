@@ -47,7 +47,6 @@ ALLOWED = {
     ("gymnasium.spaces.multi_discrete", "MultiDiscrete"),
     ("gymnasium.spaces.multi_binary", "MultiBinary"),
     ("jaxvec.vec._normalize", "VecNormalize"),
-    ("jaxvec.vec._normalization", "Settings"),
     ("jaxvec.vec._mean_std", "RunningMeanStd"),
     ("jaxvec.vec._mean_std", "_holding"),
     ("jaxvec.core._moments", "RunningMoments"),

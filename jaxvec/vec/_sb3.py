@@ -10,6 +10,7 @@ inherits from both. The same holds for lit_sb3, which has classes of its own.
 import sys
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 PACKAGES = ("stable_baselines3.common.vec_env", "lit_sb3.vec_env", "lit_sb3.common.vec_env")
@@ -26,7 +27,9 @@ NAMESAKES = (
     ),
     *("VecTransposeImage", "VecCheckNan", "VecExtractDictObs", "VecVideoRecorder", "VecEnv"),
 )
-"""Classes that jaxvec has under the name that SB3 has them; the last one is registered last."""
+"""Classes that jaxvec has under the name that SB3 has them."""
+
+_LAST = "sync_envs_normalization"
 
 MONITORS = ("stable_baselines3.common.monitor", "lit_sb3.common.monitor", "lit_sb3.monitor")
 MEAN_STDS = ("stable_baselines3.common.running_mean_std", "lit_sb3.common.running_mean_std")
@@ -56,20 +59,19 @@ def register_loaded() -> bool:
     """
     done = False
     for package in PACKAGES:
-        if package in sys.modules:
-            done |= _register(package)
+        module = sys.modules.get(package)
+        # The last name of the page: without it the page is being imported, and whoever asks asks again.
+        if module is not None and _LAST in module.__dict__:
+            _register(module)
+            done = True
     return done
 
 
-def _register(package: str) -> bool:
-    theirs = vars(sys.modules[package])
-    if any(not isinstance(theirs.get(name), type) for name in NAMESAKES):
-        return False  # it is being imported; whoever asks then asks again
+@cache
+def _register(package: ModuleType) -> None:
     ours: Any = import_module("jaxvec.vec")
-    if not issubclass(ours.VecEnv, theirs["VecEnv"]):
-        for name in NAMESAKES:
-            theirs[name].register(getattr(ours, name))
-    return True
+    for name in NAMESAKES:
+        getattr(package, name).register(getattr(ours, name))
 
 
 class RegistersItself:
@@ -78,9 +80,7 @@ class RegistersItself:
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
         """The object's class; SB3 knows it from here on."""
-        for package in PACKAGES:
-            if package in sys.modules:
-                _register(package)
+        register_loaded()
         return type(self)
 
 

@@ -164,7 +164,8 @@ def reset_columns(venv: Any, indices: Indices) -> Timestep:
     Raises:
       NotImplementedError: if it can only reset all of its environments.
     """
-    if _speaks_columns(type(venv)):
+    kind: Any = type(venv)
+    if _speaks_columns(kind):
         timestep: Timestep = venv.reset_arrays(indices)
         return timestep
     if indices is not None:
@@ -177,7 +178,8 @@ def reset_columns(venv: Any, indices: Indices) -> Timestep:
 
 def wait_columns(venv: Any) -> Timestep:
     """Finishes the pending step of a VecEnv, jaxvec's or any with SB3's API, and returns columns."""
-    if _speaks_columns(type(venv)):
+    kind: Any = type(venv)
+    if _speaks_columns(kind):
         timestep: Timestep = venv.wait_arrays()
         return timestep
     return timestep_of_step(*venv.step_wait())

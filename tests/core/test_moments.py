@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxvec.core._host_moments import EXACT_IN_FLOAT32
 from jaxvec.core._moments import (
-    EXACT_IN_FLOAT32,
     PRIOR_COUNT,
     RunningMoments,
     init_moments,
