@@ -21,7 +21,7 @@ class CheckFiniteState(NamedTuple):
     action: Array  # bool [N]: the last action held a bad number
 
 
-def check_finite(check_inf: bool = True) -> Transform:
+def check_finite(*, check_inf: bool = True) -> Transform:
     """Flags the rows that hold NaN or infinity: `info["non_finite"]`, three columns of bool `[N]`.
 
     `obs` is for the observation (where an episode ended, for its last one too), `reward` for the

@@ -36,7 +36,7 @@ from jaxvec.core._xp import (
 from jaxvec.typing import Array, Obs, PyTree
 
 
-def transpose_image(keys: Sequence[Any] | None = None, skip: bool = False) -> Transform:
+def transpose_image(*, keys: Sequence[Any] | None = None, skip: bool = False) -> Transform:
     """Moves the channels of images to the front, `[H, W, C]` to `[C, H, W]`, as PyTorch wants them.
 
     What is an image, and where its channels are, is decided as Stable-Baselines3 decides: a Box of

@@ -143,7 +143,8 @@ class TestTransposeImage:
         self, backend, space, keys, message
     ):
         spec = VecSpec(N, space, spaces.Discrete(2), backend=backend)
-        for function in (transpose_image(keys).spec, lambda s: transpose_image(keys).init(s, None)):
+        layer = transpose_image(keys=keys)
+        for function in (layer.spec, lambda s: layer.init(s, None)):
             with pytest.raises(ValueError, match=message):
                 function(spec)
 
