@@ -26,7 +26,7 @@ _FACTORIES: dict[str, Factory | str] = {
 }
 
 
-def make(id: str, **options: Any) -> Env[Any, Any]:  # noqa: A002  the field's word for it
+def make(id: str, **options: Any) -> Env[Any, Any]:
     """Makes one environment of a registered kind.
 
     >>> from jaxvec.envs import make
@@ -56,7 +56,7 @@ def make(id: str, **options: Any) -> Env[Any, Any]:  # noqa: A002  the field's w
     return env._replace(metadata={"name": id, **env.metadata})
 
 
-def register(id: str, factory: Factory | str, *, replace: bool = False) -> None:  # noqa: A002
+def register(id: str, factory: Factory | str, *, replace: bool = False) -> None:
     """Gives an environment a name, for `make` and for the command line.
 
     Args:
@@ -99,7 +99,7 @@ def available() -> list[str]:
     return sorted(_FACTORIES)
 
 
-def _factory(id: str) -> Factory:  # noqa: A002
+def _factory(id: str) -> Factory:
     if id not in _FACTORIES:
         raise UnknownEnvError(_unknown(id))
     factory = _FACTORIES[id]
@@ -110,7 +110,7 @@ def _factory(id: str) -> Factory:  # noqa: A002
     return factory
 
 
-def _unknown(id: str) -> str:  # noqa: A002
+def _unknown(id: str) -> str:
     if ":" in id:
         return (
             f"make: {id!r} names a library before its ':', and no library is known. Adapt the "
@@ -126,7 +126,7 @@ def _unknown(id: str) -> str:  # noqa: A002
     )
 
 
-def _check_options(id: str, factory: Factory, options: dict[str, Any]) -> None:  # noqa: A002
+def _check_options(id: str, factory: Factory, options: dict[str, Any]) -> None:
     signature = inspect.signature(factory)
     try:
         signature.bind(**options)

@@ -53,7 +53,7 @@ def from_gymnasium_func(func_env: Any, *, max_episode_steps: int | None = None) 
         state = initial(initial_key, params)
         no_transition = jax.tree.map(
             lambda aval: jnp.zeros(aval.shape, aval.dtype),
-            jax.eval_shape(_transition_info, state, params),
+            jax.eval_shape(transition_info, state, params),
         )
         info = {**func_env.state_info(state, params), **no_transition}
         return state, observation(state, observation_key, params), info
@@ -76,7 +76,7 @@ def from_gymnasium_func(func_env: Any, *, max_episode_steps: int | None = None) 
             info,
         )
 
-    def _transition_info(state: PyTree, params: PyTree) -> dict[str, Any]:
+    def transition_info(state: PyTree, params: PyTree) -> dict[str, Any]:
         action = jax.tree.map(lambda x: x[0], sample(jax.random.key(0), func_env.action_space, 1))
         info: dict[str, Any] = func_env.transition_info(state, action, state, params)
         return info

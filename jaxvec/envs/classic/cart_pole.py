@@ -21,7 +21,7 @@ _THETA_THRESHOLD = 12 * 2 * math.pi / 360
 
 
 def _fixed(default: Any) -> Any:
-    return struct.field(pytree_node=False, default=default)  # type: ignore[no-untyped-call]
+    return struct.field(pytree_node=False, default=default)
 
 
 @struct.dataclass
