@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxvec.core._images import is_image_space
-from jaxvec.core._layers import box_bounds
+from jaxvec.core._layers import box_bounds, only_named
 from jaxvec.core._moments import PRECISIONS, Precision, scale_by_std, standardize
 from jaxvec.core._statistics import (
     UPDATE_POLICIES,
@@ -29,6 +29,7 @@ from jaxvec.core._xp import (
     moment_dtype,
     namespace,
     no_rows,
+    obs_leaves,
     space_tree,
     tree_space,
     where_rows,
@@ -252,33 +253,13 @@ def set_training(state: PyTree, training: bool) -> PyTree:
 def _chosen(space: spaces.Space[Any], keys: Sequence[Any] | None) -> PyTree:
     """Returns the space's tree with None where a leaf is left as it is."""
     tree = space_tree(space)
-    if keys is None:
-        return map_obs(lambda leaf: _box(leaf, "the observation"), tree)
-    if not isinstance(tree, dict | tuple):
-        raise ValueError(
-            f"normalize_observation: keys={list(keys)!r} are given, but the observation space "
-            f"{space} has no keys: leave them out."
-        )
-    branches = tree if isinstance(tree, dict) else dict(enumerate(tree))
-    missing = [key for key in keys if key not in branches]
-    if missing:
-        raise ValueError(
-            f"normalize_observation: keys={list(keys)!r}, but the observation has no {missing!r}; "
-            f"it has {list(branches)!r}."
-        )
-    chosen = {
-        key: map_obs(
-            lambda leaf, key=key: _box(leaf, f"key {key!r}") if key in keys else None, branch
-        )
-        for key, branch in branches.items()
-    }
-    return chosen if isinstance(tree, dict) else tuple(chosen.values())
-
-
-def _box(leaf: spaces.Space[Any], where: str) -> spaces.Box:
-    if not isinstance(leaf, spaces.Box):
-        raise ValueError(
-            f"normalize_observation: {where} holds {leaf}, which has no mean: only Box spaces are "
-            "normalized. Name the Box keys in keys=[...], or put one_hot or extract_key below."
-        )
-    return leaf
+    if keys is not None:
+        tree = only_named(tree, keys, "normalize_observation")
+    for path, leaf in obs_leaves(tree):
+        if leaf is not None and not isinstance(leaf, spaces.Box):
+            raise ValueError(
+                f"normalize_observation: the observation{path} holds {leaf}, which has no mean: only "
+                "Box spaces are normalized. Name the Box keys in keys=[...], or put one_hot or "
+                "extract_key below."
+            )
+    return tree

@@ -475,7 +475,7 @@ def test_an_update_policy_that_does_not_exist_is_refused(make: Any) -> None:
     [
         (VECTOR, ["state"], "has no keys"),
         (MIXED, ["state", "speed"], r"has no \['speed'\]"),
-        (MIXED, ["goal"], "key 'goal' holds Discrete"),
+        (MIXED, ["goal"], r"the observation\['goal'\] holds Discrete"),
         (MIXED, None, "holds Discrete"),
         (spaces.Discrete(3), None, "the observation holds Discrete"),
         (spaces.Tuple([VECTOR]), [1], r"has no \[1\]"),
