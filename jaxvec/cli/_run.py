@@ -17,8 +17,7 @@ from jaxvec.cli._failure import FAILED, Failure, failing, told
 from jaxvec.cli._monitor import Episodes
 from jaxvec.core._checks import raise_if_not_finite
 from jaxvec.core._transform import Timestep, Transform
-from jaxvec.envs import BatchedEnv, Carry, Policy, begin, rollout, wrap
-from jaxvec.envs._rollout import PolicyFunction
+from jaxvec.envs import BatchedEnv, Carry, Policy, PolicyFunction, begin, rollout, wrap
 from jaxvec.typing import Action, Array, Key, Obs
 
 _SECONDS_PER_PIECE = 0.2

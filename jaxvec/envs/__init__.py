@@ -11,7 +11,7 @@ from_gymnasium_func            adapts gymnasium's functional environments
 
 from jaxvec.envs._env import BatchedEnv, Env
 from jaxvec.envs._registry import available, make, register
-from jaxvec.envs._rollout import Carry, Policy, begin, random_policy, rollout
+from jaxvec.envs._rollout import Carry, Policy, PolicyFunction, begin, random_policy, rollout
 from jaxvec.envs._vectorize import EnvState, vectorize
 from jaxvec.envs._wrap import WrapState, wrap
 from jaxvec.envs.adapters import from_gymnasium_func
@@ -22,6 +22,7 @@ __all__ = [
     "Env",
     "EnvState",
     "Policy",
+    "PolicyFunction",
     "WrapState",
     "available",
     "begin",

@@ -217,7 +217,7 @@ def test_a_run_without_an_ended_episode_says_so(here, capsys):
     words = ("--num-envs", 1, "--num-steps", 3, "--plot", "empty.svg")
     assert command("rollout", "Pendulum-v1", *words) == 0
     assert capsys.readouterr().out.count("no episode ended") == 2
-    assert "no episode ended" in Path("empty.svg").read_text() or Path("empty.svg").stat().st_size
+    assert "<svg" in Path("empty.svg").read_text()
 
 
 BAD_INPUT = [
