@@ -8,7 +8,7 @@ report the environment's own rewards.
 import contextlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +78,12 @@ def run(request: Request, console: Any) -> Report:
                 tally.add(episodes)
                 monitor.write(episodes)
 
-        seconds = _advance(request, todo, record, stack.enter_context(_progress(console)))
+        advance = stack.enter_context(_progress(console, request))
+        seconds = 0.0
+        for piece in todo.pieces():
+            seconds += piece.seconds
+            record(piece.episodes)
+            advance(piece.length * request.num_envs)
     if request.plot is not None:
         from jaxvec.cli._plot import plot_returns
 
@@ -136,21 +141,15 @@ def _compiled(request: Request, layers: dict[str, Any], console: Any) -> Any:
     return todo
 
 
-def _advance(request: Request, todo: Any, record: Callable[[Episodes], None], bar: Any) -> float:
-    """Runs all steps; returns the seconds that they took on the device."""
-    task = bar.add_task(request.env, total=request.num_steps * request.num_envs)
-    seconds = 0.0
-    for piece in todo.pieces():
-        seconds += piece.seconds
-        record(piece.episodes)
-        bar.advance(task, piece.length * request.num_envs)
-    return seconds
-
-
 def _layers(request: Request) -> dict[str, Any]:
     """Returns the layers by name, the first nearest to the environment."""
-    from jaxvec import episode_statistics, frame_stack, normalize_observation, normalize_reward
-    from jaxvec.core._checks import check_finite
+    from jaxvec import (
+        check_finite,
+        episode_statistics,
+        frame_stack,
+        normalize_observation,
+        normalize_reward,
+    )
 
     layers = {"check_finite": check_finite(), "episode_statistics": episode_statistics()}
     if request.frame_stack is not None:
@@ -179,8 +178,13 @@ def _check_files(request: Request) -> None:
             raise Failure(f"{option} {path}: there is no folder {path.parent}.")
 
 
-def _progress(console: Any) -> Any:
-    """Returns a progress bar in environment steps, with their rate and the time that is left."""
+@contextlib.contextmanager
+def _progress(console: Any, request: Request) -> Iterator[Callable[[int], None]]:
+    """Shows a bar in environment steps, with their rate and the time that is left, on a terminal.
+
+    Yields:
+      What to call with the environment steps of each piece.
+    """
     from rich.progress import (
         BarColumn,
         Progress,
@@ -197,13 +201,11 @@ def _progress(console: Any) -> Any:
             rate = task.finished_speed or task.speed
             return Text("" if rate is None else f"{rate:,.0f} steps/s", style="progress.data.speed")
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        RateColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    if not console.is_terminal:
+        yield lambda steps: None
+        return
+    columns = (TaskProgressColumn(), RateColumn(), TimeRemainingColumn())
+    title = TextColumn("{task.description}", markup=False)
+    with Progress(title, BarColumn(), *columns, console=console, transient=True) as bar:
+        task = bar.add_task(request.env, total=request.num_steps * request.num_envs)
+        yield lambda steps: bar.advance(task, steps)

@@ -1,6 +1,8 @@
 """`jaxvec rollout`: what it runs, writes and prints, and how it ends."""
 
+import contextlib
 import csv
+import io
 import json
 import math
 import textwrap
@@ -9,9 +11,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 import jaxvec
 from jaxvec.cli import main
+from jaxvec.cli._rollout import Request, _progress
 from jaxvec.core._checks import check_finite
 from jaxvec.random import hash_key
 
@@ -90,9 +94,6 @@ def whole(tmp_path_factory):
     words += ("--normalize", "--seed", 3, "--time-limit", 30, "--json")
     words += ("--monitor", folder / "run.monitor.csv", "--plot", folder / "returns.png")
     words += ("--save-stats", folder / "stats.npz")
-    import contextlib
-    import io
-
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert command(*words) == 0
@@ -282,3 +283,14 @@ def test_an_image_environment_stacks_frames(capsys):
     assert command("rollout", "Breakout-MinAtar-v1", *words) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["returns"]["mean"] is None or math.isfinite(report["returns"]["mean"])
+
+
+def test_a_terminal_sees_a_bar_with_the_rate_and_the_time_left():
+    seen = Console(force_terminal=True, width=100, file=io.StringIO())
+    with _progress(
+        seen, Request("Some-v0", 4, 1000, None, False, None, 0, "random", *[None] * 3)
+    ) as go:
+        go(1000)
+        go(1000)
+    told = seen.file.getvalue()
+    assert all(each in told for each in ("Some-v0", "50%", "steps/s", ":"))

@@ -167,6 +167,9 @@ batching.register_vmappable(
 )
 
 
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 10), reason="older JAX looks for rows in every leaf of such a part"
+)
 @pytest.mark.parametrize("source", ["fresh", "cached", "pool"])
 @pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
 def test_a_leaf_that_has_no_axis_for_the_rows_stays_as_it_is(mode, source):
