@@ -27,6 +27,11 @@ class Eighths(SpaceEnv):
 
     def __init__(self, space):
         super().__init__(copy.deepcopy(space))  # SB3's VecNormalize writes into it
+        self.drawn_from = copy.deepcopy(space)
+
+    def _observe(self):
+        self.drawn_from.seed(int(self.np_random.integers(2**31)))
+        return self.drawn_from.sample()
 
     def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
