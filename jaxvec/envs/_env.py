@@ -61,3 +61,16 @@ class BatchedEnv(NamedTuple):
     spec: VecSpec
     end_rollout: Callable[[PyTree], PyTree] = nothing_to_merge
     env: Env[Any, Any] | None = None  # the environment all rows are copies of
+
+
+def check_batched(where: str, env: object) -> None:
+    """Refuses what is not N environments yet.
+
+    Raises:
+      TypeError: if it is no `BatchedEnv`.
+    """
+    if not isinstance(env, BatchedEnv):
+        raise TypeError(
+            f"{where}: env is {type(env).__name__}, but it must be a BatchedEnv: pass "
+            "vectorize(env, num_envs), or what wrap makes of that."
+        )

@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.envs._avals import cast
-from jaxvec.envs._env import BatchedEnv
+from jaxvec.envs._env import BatchedEnv, check_batched
 from jaxvec.random import keys_from
 from jaxvec.spaces import sample
 from jaxvec.typing import Action, Array, Key, Obs, PyTree
@@ -85,9 +85,10 @@ def rollout(
     Raises:
       ValueError: if `num_steps` is no whole number from 1 on, or the actions have other shapes than the
         action space asks for.
-      TypeError: if `policy` or `collect` cannot be hashed; while it is traced, if the state of a policy
-        changes its type from step to step.
+      TypeError: if `env` is no `BatchedEnv`, `policy` or `collect` cannot be hashed, or the state of a
+        policy changes its type from step to step.
     """
+    check_batched("rollout", env)
     whole = isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool)
     if not whole or num_steps < 1:
         raise ValueError(
@@ -108,12 +109,14 @@ def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
       policy: what is going to act; its state, if it has one, starts here.
       key: one key, as for `rollout`, which begins from the same carry.
     """
+    check_batched("begin", env)
     _check_hashable("policy", policy)
     return _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
 
 
 def random_policy(env: BatchedEnv) -> PolicyFunction:
     """Returns the policy that draws every action from the action space, as gymnasium's `sample` does."""
+    check_batched("random_policy", env)
     space, num_envs = env.spec.action_space, env.spec.num_envs
 
     def policy(key: Key, obs: Obs) -> Action:

@@ -71,8 +71,14 @@ def vectorize(
       The batched environment. Observations leave in the dtype of their space, rewards as float32.
 
     Raises:
+      TypeError: if `env` is no `Env`.
       ValueError: if an option does not exist, a parameter does not fit, or reset and step disagree.
     """
+    if not isinstance(env, Env):
+        raise TypeError(
+            f"vectorize: env is {type(env).__name__}, but it must be a jaxvec.Env, such as "
+            'jaxvec.envs.make("CartPole-v1").'
+        )
     _check_counts(num_envs, pool_size, action_repeat, max_episode_steps)
     check_one_of("vectorize", "reset_source", reset_source, RESET_SOURCES)
     check_one_of("vectorize", "prng_impl", prng_impl, (None, *_KEY_KINDS))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 
 from jaxvec.core._transform import Timestep, Transform, chain
-from jaxvec.envs._env import BatchedEnv
+from jaxvec.envs._env import BatchedEnv, check_batched
 from jaxvec.random import as_impl
 from jaxvec.typing import Action, Array, Key, PyTree
 
@@ -30,8 +30,9 @@ def wrap(env: BatchedEnv, *transforms: Transform) -> BatchedEnv:
       N environments whose spaces, observations and rewards are those above the layers.
 
     Raises:
-      TypeError: if one of them is no `Transform`.
+      TypeError: if `env` is no `BatchedEnv`, or one of the others no `Transform`.
     """
+    check_batched("wrap", env)
     layers = chain(*transforms)
     if len(transforms) == 1:
         layers = transforms[0]

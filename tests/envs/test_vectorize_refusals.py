@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from jaxvec import vectorize
+from jaxvec import episode_statistics, random_policy, rollout, vectorize, wrap
+from jaxvec.envs import begin
 from jaxvec.random import keys_from
 from tests.envs.toys import counter, observing, simple
 
@@ -146,3 +147,20 @@ OPTIONS = [
 def test_an_option_that_does_not_exist_is_refused_with_its_value(options, message):
     with pytest.raises(ValueError, match=f"vectorize: {message}"):
         vectorize(counter(), **{"num_envs": 2, **options})
+
+
+def test_one_environment_where_many_are_needed_is_refused_and_the_other_way_round():
+    def act(key, obs):
+        return jnp.zeros(2, jnp.int32)
+
+    for call in (
+        lambda env: wrap(env, episode_statistics()),
+        lambda env: rollout(env, act, KEYS[0], 3),
+        lambda env: begin(env, act, KEYS[0]),
+        random_policy,
+    ):
+        with pytest.raises(TypeError, match=r"env is Env, .* vectorize\(env, num_envs\)"):
+            call(counter())
+    for env in ("CartPole-v1", vectorize(counter(), 2)):
+        with pytest.raises(TypeError, match=r"vectorize: env is (str|BatchedEnv), .*jaxvec\.Env"):
+            vectorize(env, 2)
