@@ -3,6 +3,7 @@
     JaxvecError
     ├── MissingExtraError      an optional library is not installed   (also an ImportError)
     ├── UnknownEnvError        no environment of that id              (also a KeyError)
+    ├── MissingPartError       a value lacks a part of its space      (also a ValueError, a LookupError)
     ├── FileFormatError        a file is not what it should be        (also a ValueError)
     ├── CheckError             a public law does not hold             (also an AssertionError)
     ├── ClosedError            a VecEnv that is closed was used       (also a RuntimeError)
@@ -24,12 +25,18 @@ class MissingExtraError(JaxvecError, ImportError):
     """A library that only one feature needs is not installed; the message names the extra."""
 
 
-class UnknownEnvError(JaxvecError, KeyError):
-    """No environment is registered under that id; the message lists the nearest ones."""
-
+class _NotFoundError(JaxvecError, KeyError):
     def __str__(self) -> str:
         """Returns the message as it is: a KeyError would show its repr."""
         return str(self.args[0]) if self.args else ""
+
+
+class UnknownEnvError(_NotFoundError):
+    """No environment is registered under that id; the message lists the nearest ones."""
+
+
+class MissingPartError(_NotFoundError, ValueError, IndexError):
+    """A value lacks a key or a part that its space has, or names one that it has not."""
 
 
 class FileFormatError(JaxvecError, ValueError):

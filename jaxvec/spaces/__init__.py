@@ -3,6 +3,7 @@
 Nothing here imports jax before a function that computes on a device is called.
 """
 
+from jaxvec.errors import MissingPartError
 from jaxvec.spaces._batch import batch_differing_spaces, batch_space, create_empty_array, iterate
 from jaxvec.spaces._block import SharedBlock
 from jaxvec.spaces._concatenate import concatenate
@@ -14,7 +15,7 @@ from jaxvec.spaces._shared import (
     read_from_shared_memory,
     write_to_shared_memory,
 )
-from jaxvec.spaces._values import MissingPartError, write_row
+from jaxvec.spaces._values import write_row
 
 __all__ = [
     "MissingPartError",

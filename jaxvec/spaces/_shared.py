@@ -15,8 +15,8 @@ import gymnasium.vector.utils as gym_utils
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.errors import MissingPartError
 from jaxvec.spaces._values import (
-    MissingPartError,
     Place,
     dict_parts,
     fit,

@@ -17,16 +17,10 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.errors import MissingPartError
+
 Place: TypeAlias = tuple[Any, Any] | None
 """Where in a nested space: None at the top, else the place of the parent and the key there."""
-
-
-class MissingPartError(ValueError, KeyError, IndexError):
-    """A value lacks a key or a part that its space has, or names one that it has not."""
-
-    def __str__(self) -> str:
-        """Returns the message as it is: a KeyError would show its repr."""
-        return str(self.args[0]) if self.args else ""
 
 
 def write_row(columns: Any, space: spaces.Space[Any], row: int, value: Any) -> None:
