@@ -39,9 +39,7 @@ class Timestep(NamedTuple):
     obs: Obs  # [N, *D], or a dict or tuple of such
     reward: Array  # float32 [N]
     terminated: Array  # bool [N]: the episode ended by the environment's own rule
-    truncated: (
-        Array  # bool [N]: cut off from outside (a time limit); never where `terminated` holds
-    )
+    truncated: Array  # bool [N]: cut off from outside (a time limit); never where terminated
     valid: Array  # bool [N]: a transition took place; False on rows that reset or stood still
     first: Array  # bool [N]: `obs` opens an episode
     final_obs: Obs = None  # [N, *D] or [F, *D]: the observation that this step led to
@@ -108,9 +106,10 @@ class Transform(NamedTuple):
     """
 
     init: Callable[[VecSpec, Key | None], PyTree]
-    reset: Callable[
-        [PyTree, Timestep, Array | None], tuple[PyTree, Timestep]
-    ]  # mask None: all rows
+
+    reset: Callable[[PyTree, Timestep, Array | None], tuple[PyTree, Timestep]]
+    """`(state, timestep, mask)`: the rows where the mask (bool `[N]`) holds start anew; None: all rows."""
+
     update: Callable[[PyTree, Timestep], tuple[PyTree, Timestep]]
     action: Callable[[PyTree, Action], tuple[PyTree, Action]] = passthrough
     spec: Callable[[VecSpec], VecSpec] = unchanged
