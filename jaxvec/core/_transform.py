@@ -123,15 +123,27 @@ def chain(*transforms: Transform) -> Transform:
 
     >>> from jaxvec import chain, episode_statistics, frame_stack, normalize_observation
     >>> layers = chain(episode_statistics(), frame_stack(4), normalize_observation())
+
+    Args:
+      *transforms: the layers; with none of them nothing changes.
+
+    Raises:
+      TypeError: if one is no `Transform`.
     """
     return _compose(tuple, lambda state: state, transforms)
 
 
 def named_chain(**transforms: Transform) -> Transform:
-    """`chain` with a name for each layer; its state is a dict, in the order given.
+    """Does what `chain` does, with a name for each layer; its state is a dict, in the order given.
 
     >>> from jaxvec import frame_stack, named_chain, normalize_observation
     >>> layers = named_chain(norm=normalize_observation(), stack=frame_stack(4))
+
+    Args:
+      **transforms: the layers by name, the first nearest to the environment.
+
+    Raises:
+      TypeError: if one is no `Transform`.
     """
     names = tuple(transforms)
     return _compose(

@@ -115,7 +115,11 @@ def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
 
 
 def random_policy(env: BatchedEnv) -> PolicyFunction:
-    """Returns the policy that draws every action from the action space, as gymnasium's `sample` does."""
+    """Returns the policy that draws every action from the action space, as gymnasium's `sample` does.
+
+    Args:
+      env: N environments; their space is that above all layers.
+    """
     check_batched("random_policy", env)
     space, num_envs = env.spec.action_space, env.spec.num_envs
 
