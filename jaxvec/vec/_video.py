@@ -37,7 +37,7 @@ class VecVideoRecorder(VecTransform):
 
     Raises:
       AssertionError: if the environments render in another mode.
-      MissingExtraError: if imageio and its ffmpeg are not installed.
+      MissingExtraError: if imageio-ffmpeg is not installed.
     """
 
     video_name: str
@@ -141,21 +141,21 @@ class _Video:
 
     def append(self, frame: Array) -> None:
         """Adds a frame, `[H, W, 3]` uint8."""
-        if self._writer is None:
-            self._writer = _encoder().get_writer(
-                self._path,
-                format="FFMPEG",
-                mode="I",
-                fps=self._fps,
-                macro_block_size=1,
-                output_params=_FRAGMENTED,
-            )
-            self._finalizer = weakref.finalize(self, self._writer.close)
         # H.264 halves both sides for the colours: odd ones get their last line twice.
         height, width = frame.shape[:2]
         if height % 2 or width % 2:
             frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-        self._writer.append_data(frame)
+        if self._writer is None:
+            self._writer = _encoder().write_frames(
+                self._path,
+                (frame.shape[1], frame.shape[0]),
+                fps=float(self._fps),
+                macro_block_size=1,
+                output_params=_FRAGMENTED,
+            )
+            self._writer.send(None)  # starts it
+            self._finalizer = weakref.finalize(self, self._writer.close)
+        self._writer.send(np.ascontiguousarray(frame, np.uint8))
         self.num_frames += 1
 
     def close(self) -> None:
@@ -166,11 +166,10 @@ class _Video:
 
 def _encoder() -> Any:
     try:
-        import_module("imageio_ffmpeg")
-        return import_module("imageio.v2")
+        return import_module("imageio_ffmpeg")
     except ImportError as error:
         raise MissingExtraError(
-            "VecVideoRecorder encodes with imageio and ffmpeg, which are not installed: install "
+            "VecVideoRecorder encodes with ffmpeg by imageio-ffmpeg, which is not installed: install "
             "jaxvec[video]."
         ) from error
 
