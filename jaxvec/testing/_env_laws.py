@@ -1,20 +1,24 @@
 """The laws of an environment, checked on many random steps of it."""
 
+import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from jaxvec.core._xp import map_obs, obs_leaves
-from jaxvec.envs._env import Env
+from jaxvec.core._xp import obs_leaves
+from jaxvec.envs._env import BatchedEnv, Env
 from jaxvec.envs._vectorize import vectorize
 from jaxvec.random import hash_key, keys_from
 from jaxvec.spaces import sample
+from jaxvec.testing._leaves import QUICK, row_of, to_numpy
 from jaxvec.testing._report import Broken, Report, examine
-from jaxvec.typing import PyTree
+from jaxvec.typing import Key, PyTree
+
+_MOST_OBSERVATIONS = 10_000  # that are looked at one by one: about a tenth of a second
 
 
 def check_env(
@@ -55,48 +59,94 @@ class _Trial:
 
     def __init__(self, env: Env[Any, Any], num_envs: int, num_steps: int, seed: int) -> None:
         self.env, self.num_envs, self.num_steps, self.seed = env, num_envs, num_steps, seed
+        self.warnings: list[str] = []
+
+    def vectorized(self, num_envs: int) -> BatchedEnv:
+        """Returns N of the environment; what is warned of becomes a remark of the report."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            batched = vectorize(self.env, num_envs, autoreset_mode="Disabled")
+        self.warnings = [str(each.message) for each in caught]
+        return batched
 
     @cached_property
-    def batched(self) -> Any:
-        return vectorize(self.env, self.num_envs, autoreset_mode="Disabled")
+    def batched(self) -> BatchedEnv:
+        return self.vectorized(self.num_envs)
+
+    @cached_property
+    def pair(self) -> BatchedEnv:
+        """Two of the environment."""
+        return self.vectorized(2)
 
     @cached_property
     def actions(self) -> Any:
-        keys = keys_from(hash_key(self.seed + 1), self.num_steps)
-        draw = jax.jit(lambda key: sample(key, self.env.action_space, self.num_envs))
-        return jax.lax.map(draw, keys)
-
-    def play(self, batched: Any, actions: Any, key: Any) -> Any:
-        """Returns the first timestep, all others stacked, and the states after each step."""
-
-        def body(state: PyTree, action: PyTree) -> Any:
-            state, timestep = batched.step(state, action)
-            return state, (timestep, state.env)
+        """Random actions `[T, N, ...]`."""
+        shape = (self.num_steps, self.num_envs)
 
         @jax.jit
-        def run(key: Any, actions: Any) -> Any:
-            state, first = batched.reset(keys_from(key, batched.spec.num_envs))
-            _, (steps, states) = jax.lax.scan(body, state, actions)
-            return first, steps, state.env, states
+        def draw(key: Key) -> Any:
+            actions = sample(key, self.env.action_space, self.num_steps * self.num_envs)
+            return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), actions)
 
-        return jax.tree.map(_as_numpy, run(key, actions))
+        return draw(hash_key(self.seed + 1))
 
     @cached_property
+    def actions_of_two(self) -> Any:
+        """The first actions of rows 0 and 1: few, as a chaotic system grows rounding to anything."""
+        return jax.tree.map(lambda leaf: leaf[:20, :2], self.actions)
+
+    @cached_property
+    def both_played(self) -> Any:
+        """The same steps twice, traced anew; see `_play` for the parts."""
+        key = hash_key(self.seed)
+        return _twice(lambda: _play(self.batched), key, self.actions)
+
+    @property
     def played(self) -> Any:
-        return self.play(self.batched, self.actions, hash_key(self.seed))
+        return self.both_played[0]
 
     @cached_property
-    def openings(self) -> Any:
-        """States and observations of 256 resets."""
-        batched = vectorize(self.env, 256, autoreset_mode="Disabled")
-        state, timestep = jax.jit(batched.reset)(keys_from(hash_key(self.seed + 2), 256))
-        return jax.tree.map(_as_numpy, (state.env, timestep.obs))
+    def pair_played(self) -> Any:
+        """The first steps of rows 0 and 1 by themselves."""
+        run = jax.jit(_play(self.pair), compiler_options=QUICK)
+        return to_numpy(run(hash_key(self.seed), self.actions_of_two))
+
+    @cached_property
+    def both_opened(self) -> Any:
+        """The states of 256 resets, twice."""
+        batched = self.vectorized(256)
+        return _twice(
+            lambda: lambda key: batched.reset(keys_from(key, 256))[0].env, hash_key(self.seed + 2)
+        )
 
 
-def _as_numpy(leaf: Any) -> Any:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+def _play(batched: BatchedEnv) -> Any:
+    """Returns what gives the first timestep, all others stacked, the first states and all others."""
+
+    def body(state: PyTree, action: PyTree) -> Any:
+        state, timestep = batched.step(state, action)
+        return state, (timestep, state.env)
+
+    def run(key: Key, actions: Any) -> Any:
+        state, first = batched.reset(keys_from(key, batched.spec.num_envs))
+        _, (steps, states) = jax.lax.scan(body, state, actions)
+        return first, steps, state.env, states
+
+    return run
+
+
+def _twice(make: Callable[[], Any], *arguments: Any) -> tuple[Any, Any]:
+    """Returns what a function gives when it is traced and run twice, in NumPy.
+
+    Most of the time goes to the compiler, and a program of the same text is the same program: that one
+    is run again, which shows what calls back to Python.
+    """
+    first, second = (jax.jit(make()).lower(*arguments) for _ in range(2))
+    compiled = first.compile(QUICK)
+    once = to_numpy(compiled(*arguments))
+    if first.as_text() != second.as_text():
+        compiled = second.compile(QUICK)
+    return once, to_numpy(compiled(*arguments))
 
 
 def _spaces_are_gymnasiums(trial: _Trial) -> None:
@@ -105,34 +155,33 @@ def _spaces_are_gymnasiums(trial: _Trial) -> None:
         if not isinstance(space, spaces.Space):
             raise Broken(
                 f"{name} is {space!r} ({type(space).__name__}); convert it with "
-                "jaxvec.spaces.to_gymnasium_space."
+                "jaxvec.spaces.to_gymnasium_space.",
+                ends=True,
             )
 
 
-def _reset_and_step_fit_together(trial: _Trial) -> None:
+def _reset_and_step_fit_together(trial: _Trial) -> str:
     try:
         trial.batched  # noqa: B018  it checks by being made
+    except ValueError as error:
+        raise Broken(str(error), ends=True) from error
     except Exception as error:
-        raise Broken(str(error)) from error
+        raise Broken(f"it raised {type(error).__name__}: {error}", ends=True) from error
+    return " ".join(trial.warnings)
 
 
 def _observations_lie_in_their_space(trial: _Trial) -> None:
     first, steps, _, _ = trial.played
-    seen = [("reset", first.obs)]
-    for step in range(min(trial.num_steps, 50)):
-        seen.append((f"step {step}", jax.tree.map(lambda leaf, t=step: leaf[t], steps.obs)))
-    for where, obs in seen:
+    for step in range(-1, min(trial.num_steps, _MOST_OBSERVATIONS // trial.num_envs)):
+        where = f"step {step}" if step >= 0 else "reset"
+        obs = first.obs if step < 0 else jax.tree.map(lambda leaf, t=step: leaf[t], steps.obs)
         for row in range(trial.num_envs):
-            one = map_obs(lambda leaf, at=row: _element(leaf[at]), obs)
+            one = row_of(obs, row)
             if not trial.env.observation_space.contains(one):
                 raise Broken(
                     f"after {where}, row {row} observes {one!r}, which is not in "
                     f"{trial.env.observation_space}; widen the bounds or correct the value."
                 )
-
-
-def _element(value: Any) -> Any:
-    return value if value.ndim else value[()]
 
 
 def _numbers_are_finite(trial: _Trial) -> None:
@@ -145,43 +194,52 @@ def _numbers_are_finite(trial: _Trial) -> None:
 
 
 def _the_same_key_gives_the_same_trace(trial: _Trial) -> None:
-    again = trial.play(trial.batched, trial.actions, hash_key(trial.seed))
-    _must_equal(trial.played, again, "two runs with equal keys and actions differ", exact=True)
+    once, again = trial.both_played
+    _must_equal(once, again, "two runs with equal keys and actions differ", exact=True)
 
 
 def _a_row_does_not_depend_on_the_others(trial: _Trial) -> None:
-    small = vectorize(trial.env, 2, autoreset_mode="Disabled")
-    steps = min(trial.num_steps, 20)  # beyond, a chaotic system grows rounding to anything
-    few = jax.tree.map(lambda leaf: leaf[:steps, :2], trial.actions)
-    _, alone, _, _ = trial.play(small, few, hash_key(trial.seed))
-    _, among, _, _ = trial.played
-    among = jax.tree.map(lambda leaf: leaf[:steps, :2], among)
-    _must_equal(among, alone, f"row 0 or 1 of {trial.num_envs} differs from the same row of 2")
-
-
-def _resets_take_their_key(trial: _Trial) -> str | None:
-    states, _ = trial.openings
-    leaves = [leaf for leaf in jax.tree.leaves(states) if leaf.shape[:1] == (256,)]
-    count = max((len(np.unique(each.reshape(256, -1), axis=0)) for each in leaves), default=1)
-    again, _ = vectorize(trial.env, 256, autoreset_mode="Disabled").reset(
-        keys_from(hash_key(trial.seed + 2), 256)
+    _, alone, _, alone_states = trial.pair_played
+    _, among, _, among_states = trial.played
+    message = f"row 0 or 1 of {trial.num_envs} differs from the same row of 2"
+    steps = len(alone.reward)
+    _must_equal(jax.tree.map(lambda leaf: leaf[:steps, :2], among), alone, message)
+    # Leaves without an axis for the rows are nobody's.
+    rows = [leaf.shape[:2] == among.reward.shape for leaf in jax.tree.leaves(among_states)]
+    many, few = (
+        [
+            leaf[:steps, :2]
+            for leaf, has_rows in zip(jax.tree.leaves(tree), rows, strict=True)
+            if has_rows
+        ]
+        for tree in (among_states, alone_states)
     )
-    _must_equal(states, jax.tree.map(_as_numpy, again.env), "two resets with equal keys differ")
-    return None if count > 16 else f"256 resets gave {count} different state(s): is that meant?"
+    _must_equal({"states": many}, {"states": few}, message)
 
 
-def _it_does_not_reset_by_itself(trial: _Trial) -> None:
+def _resets_take_their_key(trial: _Trial) -> str:
+    once, again = trial.both_opened
+    _must_equal(once, again, "two resets with equal keys differ", exact=True)
+    leaves = [leaf for leaf in jax.tree.leaves(once) if leaf.shape[:1] == (256,)]
+    count = max((len(np.unique(each.reshape(256, -1), axis=0)) for each in leaves), default=1)
+    return "" if count > 16 else f"256 resets gave {count} different state(s): is that meant?"
+
+
+def _it_does_not_reset_by_itself(trial: _Trial) -> str:
     _, steps, first_states, states = trial.played
-    ended = np.argwhere(np.diff(_done(steps), axis=0, prepend=False))
+    ended = np.argwhere(np.diff(steps.done, axis=0, prepend=False))
+    # The time limit is vectorize's: at it no environment resets by itself.
+    own = ended[steps.terminated[tuple(ended.T)]]
+    ended = ended if len(own) < 4 else own
     if len(ended) < 4:
-        return  # too few episodes ended to tell
-    opened, _ = trial.openings
+        return f"only {len(ended)} episode(s) ended in {trial.num_steps} steps: too few to tell."
+    opened, _ = trial.both_opened
     alike = np.ones(len(ended), bool)
     told = np.zeros(len(ended), bool)
     for opening, leaf, first in zip(
         *map(jax.tree.leaves, (opened, states, first_states)), strict=True
     ):
-        if leaf.dtype.kind not in "fiub" or leaf.shape[:2] != _done(steps).shape:
+        if leaf.dtype.kind not in "fiub" or leaf.shape[:2] != steps.done.shape:
             continue
         low, high = opening.min(0), opening.max(0)
         width = (high - low) if leaf.dtype.kind == "f" else 0
@@ -191,52 +249,41 @@ def _it_does_not_reset_by_itself(trial: _Trial) -> None:
         axes = tuple(range(1, after.ndim))
         alike &= ((after >= low) & (after <= high)).all(axes)
         told |= ((before < low) | (before > high)).any(axes)
-    if told.mean() > 0.9 and alike.mean() > 0.9:
+    # An episode can tell if its state was no fresh one before its last step.
+    if told.sum() >= 4 and alike[told].mean() > 0.9:
         raise Broken(
-            f"in {alike.sum()} of {len(ended)} episodes the state after the last step looks like a "
+            f"in {alike[told].sum()} of {told.sum()} episodes the state after the last step looks like a "
             "fresh one: the environment seems to reset by itself, which loses the last observation. "
             "Give its raw step; vectorize resets."
         )
-
-
-def _done(steps: Any) -> Any:
-    return steps.terminated | steps.truncated
+    return ""
 
 
 def _compiled_equals_plain_python(trial: _Trial) -> None:
-    steps = min(trial.num_steps, 2)
-    small = vectorize(trial.env, 2, autoreset_mode="Disabled")
-    few = jax.tree.map(lambda leaf: leaf[:steps, :2], trial.actions)
-    compiled = trial.play(small, few, hash_key(trial.seed))
-    state, first = small.reset(keys_from(hash_key(trial.seed), 2))
-    plain = []
-    for step in range(steps):
-        state, timestep = small.step(state, jax.tree.map(lambda leaf, t=step: leaf[t], few))
-        plain.append(timestep)
-    obs = [first.obs, *(timestep.obs for timestep in plain)]
-    for step, each in enumerate(obs):
-        wanted = (
-            compiled[0].obs
-            if step == 0
-            else jax.tree.map(lambda leaf, t=step - 1: leaf[t], compiled[1].obs)
-        )
-        _must_equal(wanted, jax.tree.map(_as_numpy, each), f"after step {step} they differ")
+    first, steps, _, _ = trial.pair_played
+    state, opened = trial.pair.reset(keys_from(hash_key(trial.seed), 2))
+    _must_equal(first, to_numpy(opened), "after reset they differ")
+    action, stepped = jax.tree.map(lambda leaf: leaf[0], (trial.actions_of_two, steps))
+    _, timestep = trial.pair.step(state, action)
+    _must_equal(stepped, to_numpy(timestep), "after the first step they differ")
 
 
 def _one_compilation_serves_every_step(trial: _Trial) -> None:
-    batched, traces = trial.batched, 0
-
-    def step(state: PyTree, action: PyTree) -> PyTree:
-        nonlocal traces
-        traces += 1
-        return batched.step(state, action)[0]
-
-    compiled = jax.jit(step)
-    state, _ = jax.jit(batched.reset)(keys_from(hash_key(trial.seed), trial.num_envs))
-    for index in range(min(3, trial.num_steps)):
-        state = compiled(state, jax.tree.map(lambda leaf, t=index: leaf[t], trial.actions))
-    if traces != 1:
-        raise Broken(f"3 steps were compiled {traces} times: some leaf changes shape or dtype.")
+    keys = jax.eval_shape(lambda: keys_from(hash_key(0), trial.num_envs))
+    action = jax.eval_shape(lambda: sample(hash_key(0), trial.env.action_space, trial.num_envs))
+    before = jax.eval_shape(trial.batched.reset, keys)[0]
+    after = jax.eval_shape(trial.batched.step, before, action)[0]
+    # What JAX compiles for: the structure, and shape, dtype and weak type of every leaf.
+    old_structure: Any = jax.tree.structure(before)
+    new_structure: Any = jax.tree.structure(after)
+    if old_structure != new_structure:
+        raise Broken(f"the state's structure changes from {old_structure} to {new_structure}.")
+    paths = jax.tree_util.tree_flatten_with_path(before)[0]
+    for (path, old), new in zip(paths, jax.tree.leaves(after), strict=True):
+        if (old.shape, old.dtype, old.weak_type) != (new.shape, new.dtype, new.weak_type):
+            raise Broken(
+                f"{jax.tree_util.keystr(path)} of the state is {old} after reset and {new} after step."
+            )
 
 
 def _must_equal(wanted: PyTree, found: PyTree, message: str, *, exact: bool = False) -> None:

@@ -27,7 +27,15 @@ class Report(NamedTuple):
 
 
 class Broken(Exception):  # noqa: N818  an internal signal, never seen by a user
-    """Raised by a law that does not hold, with the detail."""
+    """Raised by a law that does not hold, with the detail.
+
+    Attributes:
+      ends: whether no later law can be examined where this one does not hold.
+    """
+
+    def __init__(self, detail: str, *, ends: bool = False) -> None:
+        super().__init__(detail)
+        self.ends = ends
 
 
 def examine(
@@ -37,6 +45,8 @@ def examine(
     raise_on_failure: bool,
 ) -> Report:
     """Runs laws one after the other; what one raises does not keep the others from being run.
+
+    Where one ends the examination, the report holds the laws up to it.
 
     Args:
       subject: what is examined, as messages name it.
@@ -54,6 +64,8 @@ def examine(
             remark = law(*arguments)
         except Broken as broken:
             results.append(Law(name, False, str(broken)))
+            if broken.ends:
+                break
         except Exception as error:  # the subject's code may raise anything
             first = str(error).strip().split("\n")[0]
             results.append(Law(name, False, f"it raised {type(error).__name__}: {first}"))

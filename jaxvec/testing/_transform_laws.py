@@ -11,8 +11,9 @@ from gymnasium import spaces
 from gymnasium.spaces import Space
 
 from jaxvec.core._transform import Timestep, Transform, VecSpec
-from jaxvec.core._xp import map_obs, obs_leaves, space_tree
+from jaxvec.core._xp import map_obs, space_tree
 from jaxvec.random import row_words_from_seeds
+from jaxvec.testing._leaves import QUICK, row_of, same, to_numpy
 from jaxvec.testing._report import Broken, Report, examine
 from jaxvec.typing import PyTree
 
@@ -69,13 +70,13 @@ class _Stream:
         self._random = np.random.default_rng(seed)
         self.keys = row_words_from_seeds(np.arange(seed, seed + spec.num_envs))
         opening, no = self._observations(), np.zeros(spec.num_envs, bool)
-        self.first = Timestep(
-            opening, np.zeros(spec.num_envs, np.float32), no, no, no, ~no, opening
-        )
+        reward = np.zeros(spec.num_envs, np.float32)
+        self.first = Timestep(opening, reward, no, no, no, ~no, opening, info=self._info())
         self.steps = [self._step() for _ in range(num_steps)]
         self.actions = [self._draw(spec.action_space) for _ in range(num_steps)]
 
     def _draw(self, space: Space[Any]) -> Any:
+        space = copy.deepcopy(space)  # the caller's goes on drawing what it would have drawn
         space.seed(int(self._random.integers(2**31)))
         rows = [space.sample() for _ in range(self.spec.num_envs)]
         tree = space_tree(space)
@@ -92,8 +93,18 @@ class _Stream:
         reward = self._random.normal(size=self.spec.num_envs).astype(np.float32)
         valid = np.ones_like(done)
         return Timestep(
-            obs, reward, terminated, truncated & ~terminated, valid, done, final, info={}
+            obs,
+            reward,
+            terminated,
+            truncated & ~terminated,
+            valid,
+            done,
+            final,
+            info=self._info(),
         )
+
+    def _info(self) -> dict[str, Any]:
+        return {"below": {"number": self._random.normal(size=self.spec.num_envs)}}
 
 
 def _where(mask: Any, chosen: Any, other: Any) -> Any:
@@ -105,46 +116,94 @@ class _Trial:
 
     def __init__(self, transform: Transform, stream: _Stream, rtol: float) -> None:
         self.transform, self.stream, self.rtol = transform, stream, rtol
-        self.traces = 0
-
-    def _run(self, backend: Any, step: Callable[..., Any]) -> Any:
-        spec = self.stream.spec._replace(backend=backend)
-        state = self.transform.init(spec, self.stream.keys)
-        state, first = self.transform.reset(state, self.stream.first, None)
-        kept = [first]
-        for action, timestep in zip(self.stream.actions, self.stream.steps, strict=True):
-            state, _, timestep = step(state, action, timestep)
-            kept.append(timestep)
-        return state, kept
 
     def step(self, state: PyTree, action: Any, timestep: Timestep) -> Any:
-        self.traces += 1
         state, action = self.transform.action(state, action)
         state, timestep = self.transform.update(state, timestep)
         return state, action, timestep
 
-    @cached_property
-    def with_numpy(self) -> Any:
-        return self._run("numpy", self.step)
+    def run(self, backend: Any, step: Callable[..., Any]) -> tuple[PyTree, list[Any]]:
+        """Returns the last state, and the actions and timesteps that leave, the reset's first."""
+        stream = copy.deepcopy(self.stream)  # what one run writes into must not reach another
+        given = (stream.keys, stream.first, stream.steps, stream.actions)
+        if backend == "jax":
+            given = jax.tree.map(jax.numpy.asarray, given)
+        keys, first, steps, actions = given
+        state = self.transform.init(stream.spec._replace(backend=backend), keys)
+        reset = _without_mask(self.transform)
+        state, first = (reset if backend == "numpy" else _compiled(reset))(state, first)
+        kept: list[Any] = [(actions[0], first)]
+        for action, timestep in zip(actions, steps, strict=True):
+            state, *leaves = step(state, action, timestep)
+            kept.append(tuple(leaves))
+        return state, kept
 
     @cached_property
-    def compiled(self) -> Any:
-        with_jax = _Trial(self.transform, self.stream, self.rtol)
-        with_jax.stream = copy.copy(self.stream)
-        with_jax.stream.first, with_jax.stream.steps = jax.tree.map(
-            jax.numpy.asarray, (self.stream.first, self.stream.steps)
-        )
-        with_jax.stream.actions = jax.tree.map(jax.numpy.asarray, self.stream.actions)
-        with_jax.stream.keys = jax.numpy.asarray(self.stream.keys)
-        state, kept = with_jax._run("jax", jax.jit(with_jax.step))
-        return with_jax.traces, jax.tree.map(np.asarray, (state, kept))
+    def with_numpy(self) -> tuple[PyTree, list[Any]]:
+        try:
+            return self.run("numpy", self.step)
+        except Exception as error:  # the layer's code may raise anything
+            raise Broken(f"it raised {type(error).__name__}: {error}", ends=True) from error
+
+    @cached_property
+    def compiled(self) -> tuple[PyTree, list[Any], int]:
+        """The last state, what leaves (in NumPy), and how often a step was traced."""
+        traces = 0
+
+        def step(*arguments: Any) -> Any:
+            nonlocal traces
+            traces += 1
+            return self.step(*arguments)
+
+        state, kept = self.run("jax", _compiled(step))
+        return state, to_numpy(kept), traces
+
+
+def _without_mask(transform: Transform) -> Callable[[PyTree, Timestep], tuple[PyTree, Timestep]]:
+    return lambda state, timestep: transform.reset(state, timestep, None)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.jit(function, compiler_options=QUICK)
+
+
+def _numpy_stays_numpy(trial: _Trial) -> None:
+    for action, timestep in trial.with_numpy[1]:
+        leaves = jax.tree_util.tree_flatten_with_path(timestep._asdict() | {"action": action})[0]
+        for path, leaf in leaves:
+            if not isinstance(leaf, np.ndarray):
+                where = jax.tree_util.keystr(path)
+                raise Broken(f"{where} is a {type(leaf).__name__}; NumPy in must give NumPy out.")
+
+
+def _nothing_is_written(trial: _Trial) -> None:
+    def watched(*given: Any) -> Any:
+        before = copy.deepcopy(given)
+        result = trial.step(*given)
+        paths = jax.tree_util.tree_flatten_with_path(before)[0]
+        old_structure: Any = jax.tree.structure(before)
+        new_structure: Any = jax.tree.structure(given)
+        if old_structure != new_structure:
+            raise Broken(
+                f"`info` or the state was written to: it was {old_structure} before, and "
+                f"{new_structure} after; build a new dict."
+            )
+        for (path, old), new in zip(paths, jax.tree.leaves(given), strict=True):
+            if not same(old, new):
+                argument = ("state", "action", "timestep")[path[0].idx]
+                where = argument + jax.tree_util.keystr(path[1:])
+                raise Broken(f"{where} was written to; return a new array.")
+        return result
+
+    trial.run("numpy", watched)
 
 
 def _spaces_follow(trial: _Trial) -> None:
-    space = trial.transform.spec(trial.stream.spec).observation_space
-    for where, timestep in enumerate(trial.with_numpy[1]):
+    below = trial.stream.spec._replace(backend="numpy")
+    space = trial.transform.spec(below).observation_space
+    for where, (_, timestep) in enumerate(trial.with_numpy[1]):
         for row in range(trial.stream.spec.num_envs):
-            one = map_obs(lambda leaf, at=row: _element(leaf[at]), timestep.obs)
+            one = row_of(timestep.obs, row)
             if not space.contains(one):
                 raise Broken(
                     f"after {where} steps row {row} leaves as {one!r}, which is not in {space}, the "
@@ -152,39 +211,33 @@ def _spaces_follow(trial: _Trial) -> None:
                 )
 
 
-def _element(value: Any) -> Any:
-    return value if value.ndim else value[()]
+def _trees_stand_still(trial: _Trial) -> None:
+    for backend, kept in (("NumPy", trial.with_numpy[1]), ("JAX", trial.compiled[1])):
+        wanted = _described(kept[0][1])
+        for step, (_, timestep) in enumerate(kept[1:]):
+            changed = sorted(_described(timestep) ^ wanted)
+            if changed:
+                raise Broken(
+                    f"with {backend}, after reset and after step {step} these differ: {changed}. Both "
+                    "must return the same leaves, shapes and dtypes."
+                )
 
 
-def _numpy_stays_numpy(trial: _Trial) -> None:
-    for timestep in trial.with_numpy[1]:
-        for path, leaf in obs_leaves({"obs": timestep.obs, "reward": timestep.reward}):
-            if not isinstance(leaf, np.ndarray):
-                raise Broken(f"{path} is a {type(leaf).__name__}; NumPy in must give NumPy out.")
-
-
-def _nothing_is_written(trial: _Trial) -> None:
-    given = [trial.stream.first, *trial.stream.steps]
-    before = copy.deepcopy(given)
-    trial._run("numpy", trial.step)
-    for old, new in zip(before, given, strict=True):
-        for left, right in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
-            if not np.array_equal(left, right, equal_nan=left.dtype.kind == "f"):
-                raise Broken("an array of the timestep it was given changed; return a new one.")
-        if old.info.keys() != new.info.keys():
-            raise Broken(
-                f"`info` was written to: {set(new.info) ^ set(old.info)}; build a new dict."
-            )
+def _described(timestep: Timestep) -> set[tuple[str, str, tuple[int, ...]]]:
+    leaves = jax.tree_util.tree_flatten_with_path(timestep)[0]
+    return {
+        (jax.tree_util.keystr(path), str(np.asarray(leaf).dtype), np.shape(leaf))
+        for path, leaf in leaves
+    }
 
 
 def _numpy_equals_compiled(trial: _Trial) -> None:
-    for step, (host, device) in enumerate(
-        zip(trial.with_numpy[1], trial.compiled[1][1], strict=True)
-    ):
-        host, device = host._replace(rows=None), device._replace(rows=None)
+    for step, (host, device) in enumerate(zip(trial.with_numpy[1], trial.compiled[1], strict=True)):
         leaves = jax.tree_util.tree_flatten_with_path(host)[0]
         for (path, left), right in zip(leaves, jax.tree.leaves(device), strict=True):
-            where = f"{jax.tree_util.keystr(path)} after step {step}"
+            name = ("action", "timestep")[path[0].idx] + jax.tree_util.keystr(path[1:])
+            where = f"{name} after {step} steps"
+            left, right = np.asarray(left), np.asarray(right)
             if left.shape != right.shape:
                 raise Broken(f"{where} has shape {left.shape} in NumPy, {right.shape} compiled.")
             if not np.allclose(left, right, trial.rtol, trial.rtol, equal_nan=True):
@@ -193,7 +246,7 @@ def _numpy_equals_compiled(trial: _Trial) -> None:
 
 
 def _one_compilation(trial: _Trial) -> None:
-    traces = trial.compiled[0]
+    traces = trial.compiled[2]
     if traces != 1:
         raise Broken(
             f"{trial.stream.num_steps} steps were compiled {traces} times: a leaf of the state has "
@@ -201,10 +254,28 @@ def _one_compilation(trial: _Trial) -> None:
         )
 
 
+def _a_reset_of_no_rows_changes_nothing(trial: _Trial) -> None:
+    nobody = np.zeros(trial.stream.spec.num_envs, bool)
+    given = (trial.stream.first._replace(first=nobody), nobody)
+    host, device = trial.with_numpy[0], trial.compiled[0]
+    after = trial.transform.reset(copy.deepcopy(host), *given)[0]
+    after_compiled = _compiled(trial.transform.reset)(device, *given)[0]
+    for backend, before, now in (("NumPy", host, after), ("JAX", device, after_compiled)):
+        paths = jax.tree_util.tree_flatten_with_path(before)[0]
+        for (path, old), new in zip(paths, jax.tree.leaves(now), strict=True):
+            if not same(old, new):
+                raise Broken(
+                    f"{jax.tree_util.keystr(path)} of the state changed, with {backend}, though the "
+                    "mask held nowhere: `reset` must touch the rows of its mask only."
+                )
+
+
 _LAWS = (
     ("It runs with NumPy, and NumPy in gives NumPy out", _numpy_stays_numpy),
     ("Nothing it is given is written to", _nothing_is_written),
     ("What leaves lies in the space that `spec` promises", _spaces_follow),
+    ("Reset and update return the same trees, shapes and dtypes", _trees_stand_still),
     ("NumPy and compiled JAX give the same numbers", _numpy_equals_compiled),
     ("One compilation serves every step", _one_compilation),
+    ("A reset of no rows changes nothing", _a_reset_of_no_rows_changes_nothing),
 )

@@ -1,0 +1,38 @@
+"""What the laws of environments and of layers share: leaves in NumPy, and a quick compilation."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxvec.core._xp import map_obs
+from jaxvec.typing import Obs, PyTree
+
+QUICK: Any = {"xla_backend_optimization_level": 0}
+"""Options of the compiler: a few steps are run, so that compiling takes longer than they do."""
+
+
+def to_numpy(tree: PyTree) -> Any:
+    """Returns the tree with every leaf in NumPy; a typed key becomes its words, uint32 `[..., 2]`."""
+
+    def each(leaf: Any) -> Any:
+        typed = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(leaf) if typed else leaf)
+
+    return jax.tree.map(each, tree)
+
+
+def row_of(obs: Obs, row: int) -> Any:
+    """Returns the observation of one row as its space knows it: arrays, and scalars without axes."""
+
+    def each(leaf: Any) -> Any:
+        return leaf[row] if leaf.ndim > 1 else leaf[row][()]
+
+    return map_obs(each, obs)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Tells whether two leaves are equal; NaN equals NaN."""
+    left, right = to_numpy((left, right))
+    return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
