@@ -314,13 +314,18 @@ def _merge_float64(
 def _merge_pairs(
     xp: Namespace, moments: RunningMoments, delta: Array, var: Array, added: Array
 ) -> RunningMoments:
-    # Increments, not totals: var * count would overflow the digits of a float32 at once.
+    # Increments, not totals: var * count would overflow the digits of a float32 at once. And to the
+    # larger of the two sets: a weight close to 1 would leave the rounding of what it takes away.
     count, carry = two_sum(moments.count, added)
     count, count_low = two_sum(count, carry + moments.count_low)
-    weight = added / count
+    weight, rest = added / count, moments.count / count
     mean, carry = two_sum(moments.mean, delta * weight)
     mean, mean_low = two_sum(mean, carry + moments.mean_low)
-    gain = (var - moments.var) - moments.var_low + delta**2 * (moments.count / count)
-    var, carry = two_sum(moments.var, gain * weight)
-    var, var_low = two_sum(var, carry + moments.var_low)
+    change = (var - moments.var) - moments.var_low
+    smaller = added < moments.count
+    gain = xp.where(
+        smaller, (change + delta**2 * rest) * weight, (delta**2 * weight - change) * rest
+    )
+    var, carry = two_sum(xp.where(smaller, moments.var, var), gain)
+    var, var_low = two_sum(var, carry + xp.where(smaller, moments.var_low, 0))
     return RunningMoments(mean, xp.maximum(var, 0), count, mean_low, var_low, count_low)

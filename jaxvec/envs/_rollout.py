@@ -98,7 +98,10 @@ def rollout(
     _check_hashable("collect", collect)
     if start is None:
         start = _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
-    return _scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect)(start)
+    # Under a trace there is nothing to keep: what the policy closes over may be tracers.
+    staged = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(start))
+    scan = _scan.__wrapped__ if staged else _scan
+    return scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect)(start)
 
 
 def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:

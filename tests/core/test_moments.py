@@ -508,3 +508,16 @@ def test_nothing_is_written_into_the_moments_or_the_batch() -> None:
     update_moments(moments, batch, mask)
     merge_moments(moments, moments)
     standardize(batch, moments, clip=1)
+
+
+@pytest.mark.parametrize("batch", ["narrow", "constant", "zeros", "four zeros"])
+def test_the_first_batch_leaves_nothing_of_the_prior_but_its_weight(batch: str) -> None:
+    rows = {
+        "narrow": np.random.default_rng(0).normal(0, 1e-3, 2048),
+        "constant": np.full(2048, 3.3),
+        "zeros": np.zeros(2048),
+        "four zeros": np.zeros(4),
+    }[batch].astype(np.float32)
+    moments = jax.jit(update_moments)(init_moments(()), rows)
+    want = update_moments(init_moments((), "numpy"), rows.astype(np.float64))
+    np.testing.assert_allclose(value(moments).var, want.var, rtol=1e-5)
