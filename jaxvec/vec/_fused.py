@@ -46,8 +46,8 @@ class Layer(Fusable):
 
     _reads: ClassVar[tuple[str, ...] | None] = ()
     """The fields of a timestep that `_after_step` and `_after_reset` read, besides its flags: a compiled
-    run hands out these and no others. `info` is there where an episode ended. None: a compiled run gives
-    them nothing to do."""
+    run hands out these and no others. ("info",) alone: `_after_step` has nothing to do unless an episode
+    ended. None: in a compiled run the hooks have nothing to do."""
 
     @property
     @abstractmethod
@@ -101,7 +101,8 @@ class Run:
     def step_async(self, actions: Action) -> None:
         """Starts a step: checks the actions, hands them to the device, and returns."""
         base = self.base
-        base._check_can_step()
+        if base._pending is not None or base._packed is None:
+            base._check_can_step()
         self._prepare()
         for _, layer in self._guards:
             layer._before_step(actions)
@@ -113,14 +114,33 @@ class Run:
     def wait(self) -> StepReturn:
         """Finishes the step, and returns SB3's tuple in the form that the base's `output` says."""
         results = self.base._take(self)
-        obs, reward, done, truncated = self.base._shown(results)
-        changed: dict[str, Any] = {}
-        if self._hooks or self.base._info_keys:
-            on_host = np.asarray(done), np.asarray(truncated)
-            changed = self._hooked(results, *on_host)
-            self.base._keep_reset_infos(results, on_host[0])
-        infos = RunInfos(results, done, truncated, changed)
-        return obs, reward, self.base._handed(done), infos
+        infos = RunInfos(results)  # before the results are waited for
+        obs, reward, done = results.handed_out()
+        if self._hooks or results.has_reset_info:
+            self._act_on_host(results, infos)
+        return obs, reward, done, infos
+
+    def _act_on_host(self, results: Any, infos: "RunInfos") -> None:
+        """Lets the layers do what only the host can."""
+        done, truncated = results.flags()
+        ended = 1 in done.tobytes()  # a tenth of what `any` costs
+        if ended and results.has_reset_info:
+            self.base._keep_reset_infos(results, done)
+        timestep = None
+        for place, layer in self._hooks:
+            reads = self._reads[place]
+            if reads == ("info",) and not ended:
+                continue
+            if timestep is None:
+                timestep = _flagged(done, truncated)
+            own = timestep._replace(**_fields(results, place, reads))
+            after = layer._after_step(own).info
+            if after is not own.info:
+                infos.changed |= {
+                    key: value
+                    for key, value in after.items()
+                    if value is not own.info.get(key) and results.is_outermost(place, key)
+                }
 
     def wait_arrays(self) -> Timestep:
         """Finishes the step, and returns columns of NumPy arrays."""
@@ -164,7 +184,7 @@ class Run:
             results = self._called(call, self._owners, some, keys, groups)
         obs = base._after_opening(self, results, mask, old)
         for place, layer in self._reset_hooks:
-            fields = self._fields(results, place, bool(mask.any()))
+            fields = _fields(results, place, self._reads[place])
             layer._after_reset(opened(None, mask)._replace(**fields))
         return obs, mask
 
@@ -184,78 +204,63 @@ class Run:
             owner._packed.buffers = buffers
         return results
 
-    def _hooked(self, results: Any, done: Array, truncated: Array) -> dict[str, Any]:
-        """Lets the layers do what only the host can; returns the entries of the info they changed."""
-        changed: dict[str, Any] = {}
-        ended = bool(done.any())
-        timestep = _flagged(done, truncated)
-        for place, layer in self._hooks:
-            own = timestep._replace(**self._fields(results, place, ended))
-            after = layer._after_step(own).info
-            if after is not own.info:
-                changed |= {
-                    key: value
-                    for key, value in after.items()
-                    if value is not own.info.get(key) and results.is_outermost(place, key)
-                }
-        return changed
-
-    def _fields(self, results: Any, place: int, ended: bool) -> dict[str, PyTree]:
-        """Returns the fields of a timestep that a layer's hooks read."""
-        reads = self._reads[place]
-        if not reads or (reads == ("info",) and not ended):
-            return {}
-        fields: dict[str, PyTree] = results.level(place)
-        return {
-            name: fields[name] if name == "info" else map_obs(np.asarray, fields[name])
-            for name in reads
-        }
-
 
 class RunInfos(Infos):
     """The infos of a compiled step: nothing is fetched from the device until one is read.
 
     Args:
       results: what the step has shown.
-      done: bool `[N]`.
-      truncated: bool `[N]`.
+
+    Attributes:
       changed: entries that the host has put in place of the device's.
     """
 
-    __slots__ = ("_changed", "_results")
+    __slots__ = ("_results", "changed")
 
-    def __init__(
-        self, results: Any, done: Array, truncated: Array, changed: dict[str, Any]
-    ) -> None:
-        super().__init__(_flagged(done, truncated), done)
+    def __init__(self, results: Any) -> None:
+        self._rows = [None] * results.num_envs
         self._results = results
-        self._changed = changed
+        self.changed: dict[str, Any] = {}
 
     def _built(self, index: int) -> Info:
         self._fetch()
         return super()._built(index)
 
     def _fetch(self) -> None:
-        if self._results is not None:
-            self._columns = {**self._results.info(), **self._changed}
-            self._final = self._results.final_obs()
+        results = self._results
+        if results is not None:
             self._results = None
+            self._done, self._truncated = results.flags()
+            self._sources = self._final_at = None
+            self._columns = {**results.info(), **self.changed}
+            self._final = results.final_obs()
+            self._on_host = False
 
     def timestep(self, obs: Obs, reward: Array) -> Timestep:
         """Returns the step as columns of NumPy arrays; final observations where there are any."""
         self._fetch()
-        done, truncated = np.asarray(self._done), np.asarray(self._truncated)
-        rows = np.flatnonzero(done)
+        rows = np.flatnonzero(self._done)
         final = None
         if len(rows) and self._final is not None:
             final = rows_of(map_obs(np.asarray, self._final), rows)
-        return _flagged(done, truncated)._replace(
+        return _flagged(self._done, self._truncated)._replace(
             obs=obs,
             reward=reward,
             final_obs=final,
             final_rows=None if final is None else rows,
             info=map_obs(np.asarray, self._columns),
         )
+
+
+def _fields(results: Any, place: int, reads: tuple[str, ...]) -> dict[str, PyTree]:
+    """Returns the fields of a timestep that a layer's hooks read; `info` is fetched when it is read."""
+    if not reads:
+        return {}
+    fields: dict[str, PyTree] = results.level(place)
+    return {
+        name: fields[name] if name == "info" else map_obs(np.asarray, fields[name])
+        for name in reads
+    }
 
 
 def _flagged(done: Array, truncated: Array) -> Timestep:

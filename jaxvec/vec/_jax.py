@@ -1,6 +1,6 @@
 """`JaxVecEnv`: environments that JAX steps, on Stable-Baselines3's face."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Literal
@@ -19,11 +19,12 @@ from jaxvec.random import bits_rows, row_words_from_seeds
 from jaxvec.typing import Action, Array, Obs, PyTree
 from jaxvec.vec._actions import Check, action_check
 from jaxvec.vec._base import ColumnVecEnv, SeedMode
+from jaxvec.vec._call import Hand, Results
 from jaxvec.vec._convert import StepReturn
 from jaxvec.vec._fused import Fusable, Run
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._packing import Layout, Packed
-from jaxvec.vec._program import Groups, Program, Results
+from jaxvec.vec._program import Groups, Program
 
 Output = Literal["numpy", "jax", "torch"]
 
@@ -78,13 +79,12 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
             )
         self._env = env
         self._wanted_mode = render_mode
-        self._output: Output = output
         self._info_keys = tuple(info_keys)
-        self._hand = _handing(output)
+        self._hand = _hand_of(output)
         self._programs: dict[Any, Program] = {}
         self._packed: Packed | None = None
         self._pending: tuple[Run, Results] | None = None
-        self._latest: tuple[Run, Callable[[], Obs]] | None = None
+        self._latest: tuple[Run, Results | Obs] | None = None
         self._closed = False
         self._words = row_words_from_seeds([seed + row for row in range(env.spec.num_envs)])
         self._resets = np.full(env.spec.num_envs, -1)
@@ -158,8 +158,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         """Returns the compiled functions of these layers; they are kept."""
         key = transforms, reads
         if key not in self._programs:
-            on_host = self._output == "numpy"
-            self._programs[key] = Program(self._env, transforms, reads, self._info_keys, on_host)
+            self._programs[key] = Program(self._env, transforms, reads, self._info_keys, self._hand)
         return self._programs[key]
 
     def _check_of(self, space: spaces.Space[Any]) -> Check:
@@ -207,7 +206,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
                 "that of all layers at once: finish it where it was started."
             )
         self._pending = None
-        self._latest = run, lambda: self._shown(results)[0]
+        self._latest = run, results
         return results
 
     def _drop(self) -> None:
@@ -215,16 +214,6 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         self._check_open()
         if self._pending is not None:
             self._take(self._pending[0])
-
-    def _shown(self, results: Results) -> tuple[Obs, Array, Array, Array]:
-        """Returns observations, rewards, dones and which were truncated; the first two as `output` says."""
-        if self._output == "numpy":
-            return results.on_host()
-        obs, reward, done, truncated = results.on_device()
-        return map_obs(self._hand, obs), self._hand(reward), done, truncated
-
-    def _handed(self, array: Array) -> Array:
-        return self._hand(array)
 
     def _ensure_started(self) -> None:
         """Makes the environments, by a reset of all of them."""
@@ -285,15 +274,15 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
                 "JaxVecEnv.reset(indices): the other environments were last stepped through another "
                 "layer, so that their observations are not known to this one. Reset all through it first."
             )
-        return self._latest[1]()
+        latest = self._latest[1]
+        return latest.handed_out()[0] if isinstance(latest, Results) else latest
 
     def _after_opening(self, run: Run, results: Results, mask: Array, old: Obs | None) -> Obs:
         """Returns the observations of all rows after a reset, and keeps its infos."""
-        obs = self._shown(results)[0]
+        obs = results.handed_out()[0]
         if old is not None:
             obs = map_obs(partial(_merged, mask), obs, old)
-        kept = obs if self._output != "numpy" else map_obs(np.copy, obs)
-        self._latest = run, lambda: kept
+        self._latest = run, obs if self._hand else map_obs(np.copy, obs)
         self._keep_reset_infos(results, mask)
         return obs
 
@@ -337,9 +326,11 @@ def _check_info_keys(env: BatchedEnv, info_keys: tuple[str, ...]) -> None:
             )
 
 
-def _handing(output: Output) -> Callable[[Array], Any]:
-    """Returns what makes an array on the device what the caller is to get."""
-    if output != "torch":
+def _hand_of(output: Output) -> Hand | None:
+    """Returns what makes an array on the device what the caller gets; None for NumPy's."""
+    if output == "numpy":
+        return None
+    if output == "jax":
         return lambda array: array
     try:
         torch: Any = import_module("torch")
@@ -347,7 +338,7 @@ def _handing(output: Output) -> Callable[[Array], Any]:
         raise MissingExtraError(
             "JaxVecEnv: output='torch' needs PyTorch, which is not installed: install torch."
         ) from error
-    from_dlpack: Callable[[Array], Any] = torch.from_dlpack
+    from_dlpack: Hand = torch.from_dlpack
     return from_dlpack
 
 
@@ -380,4 +371,8 @@ def _merged(mask: Array, new: Array, old: Array) -> Array:
     """Returns `new` in the rows where the mask holds, else `old`; NumPy for NumPy."""
     if isinstance(new, np.ndarray):
         return np.where(expand_mask(mask, new), new, old)
-    return jnp.where(expand_mask(jnp.asarray(mask), new), new, old)
+    if isinstance(new, jax.Array):
+        return jnp.where(expand_mask(jnp.asarray(mask), new), new, old)
+    merged = new.clone()  # torch's
+    merged[~mask] = old[~mask]
+    return merged

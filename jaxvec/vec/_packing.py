@@ -71,6 +71,12 @@ class Layout:
             else:
                 fill[size] = stop
         self.key = (structure, tuple(self.slots))
+        self._views = [
+            (slot.buffer, slot.shape, slot.dtype, None)
+            if slot.alone
+            else (slot.buffer, slot.shape, slot.dtype, slot.start * slot.dtype.itemsize)
+            for slot in self.slots
+        ]
 
     def pack_leaves(self, leaves: list[Array]) -> Buffers:
         """Lays leaves, in the order of the tree, end to end; for use in a compiled function."""
@@ -106,12 +112,16 @@ class Layout:
         buffer = host[slot.buffer]
         if slot.alone:
             return buffer
-        words = buffer[slot.start : slot.stop].reshape(slot.shape)
-        return words != 0 if slot.dtype == np.bool_ else words.view(slot.dtype)
+        if slot.dtype == np.bool_:
+            return buffer[slot.start : slot.stop].reshape(slot.shape) != 0
+        return np.ndarray(slot.shape, slot.dtype, buffer, slot.start * slot.dtype.itemsize)
 
     def views(self, host: list[Array]) -> list[Array]:
-        """Returns all leaves of buffers that are NumPy arrays, as `view` does."""
-        return [self.view(host, index) for index in range(len(self.slots))]
+        """Returns views of all leaves of buffers that are NumPy arrays; none of them may be bool."""
+        return [
+            host[buffer] if offset is None else np.ndarray(shape, dtype, host[buffer], offset)
+            for buffer, shape, dtype, offset in self._views
+        ]
 
     def read(self, buffers: Buffers) -> PyTree:
         """Returns a tree of arrays on the device that share nothing with the buffers."""
@@ -228,8 +238,9 @@ class Column:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self._source.leaf(self._index), dtype=dtype or self._dtype, copy=copy)
 
-    def __len__(self) -> int:
-        return self._source.layout.slots[self._index].shape[0]
+    def cast(self, dtype: Any) -> "Column":
+        """Returns the same column in another dtype."""
+        return Column(self._source, self._index, dtype)
 
 
 def _is_keys(leaf: Any) -> bool:
