@@ -331,6 +331,29 @@ def test_wrappers_are_found_by_jaxvecs_class_and_by_sb3s():
     assert unwrap_vec_wrapper(count(), VecMonitor) is None
 
 
+class Kept(jv.VecEnvWrapper):
+    """Keeps the infos that it returned."""
+
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        obs, rewards, dones, infos = self.venv.step_wait()
+        self.returned = [dict(info) for info in infos]
+        return obs, rewards, dones, self.returned
+
+
+def test_no_wrapper_writes_into_the_infos_from_below():
+    inner = Kept(count(length=2))
+    venv = VecCheckNan(VecNormalize(VecFrameStack(VecMonitor(inner), 2)))
+    venv.reset()
+    venv.step([0, 0])
+    infos = venv.step([0, 0])[3]
+    assert infos[0]["episode"]["l"] == 2
+    assert set(inner.returned[0]) == {"TimeLimit.truncated", "terminal_observation"}
+    assert inner.returned[0]["terminal_observation"].tolist() == [2, 2]
+
+
 def test_reset_infos_are_seen_through_wrappers():
     venv = VecNormalize(VecMonitor(count()))
     venv.seed(3)
