@@ -126,6 +126,8 @@ class VecFrameStack(VecTransform):
       channels_order: "first", "last", or None to decide by the space; a mapping names the keys of a Dict.
     """
 
+    _reads = None  # there the last observation is always known
+
     def __init__(
         self, venv: Any, n_stack: int, channels_order: str | Mapping[str, str] | None = None
     ) -> None:

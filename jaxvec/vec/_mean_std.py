@@ -63,7 +63,7 @@ class RunningMeanStd:
 
     @mean.setter
     def mean(self, value: Array) -> None:
-        high, low = _words(value, self.moments.mean)
+        high, low = words_of(value, self.moments.mean)
         self.moments = self.moments._replace(mean=high, mean_low=low)
 
     @property
@@ -73,7 +73,7 @@ class RunningMeanStd:
 
     @var.setter
     def var(self, value: Array) -> None:
-        high, low = _words(value, self.moments.var)
+        high, low = words_of(value, self.moments.var)
         self.moments = self.moments._replace(var=high, var_low=low)
 
     @property
@@ -83,7 +83,7 @@ class RunningMeanStd:
 
     @count.setter
     def count(self, value: float) -> None:
-        high, low = _words(value, self.moments.count)
+        high, low = words_of(value, self.moments.count)
         self.moments = self.moments._replace(count=high, count_low=low)
 
     def copy(self) -> "RunningMeanStd":
@@ -145,7 +145,7 @@ def _value(high: Array, low: Array) -> Array:
     return np.asarray(high).astype(np.float64) + np.asarray(low).astype(np.float64)
 
 
-def _words(value: Any, like: Array) -> tuple[Array, Array]:
+def words_of(value: Any, like: Array) -> tuple[Array, Array]:
     """Returns a float64 value as the two words of the dtype and on the device that `like` has."""
     exact = np.array(value, np.float64)[()]
     if is_numpy(like) and like.dtype == np.float64:

@@ -34,6 +34,8 @@ class VecMonitor(VecTransform):
       t_start: when it was made, seconds since the epoch.
     """
 
+    _reads = ("info",)
+
     def __init__(
         self, venv: Any, filename: FilePath | None = None, info_keywords: Sequence[str] = ()
     ) -> None:
@@ -56,12 +58,13 @@ class VecMonitor(VecTransform):
     @property
     def episode_returns(self) -> Array:
         """The running episodes' returns so far, float32 `[N]`."""
-        return np.asarray(self._state.returns).astype(np.float32)
+        state = self.state
+        return (np.asarray(state.returns) + np.asarray(state.returns_low)).astype(np.float32)
 
     @property
     def episode_lengths(self) -> Array:
         """The running episodes' lengths so far, int32 `[N]`."""
-        return np.array(self._state.lengths)
+        return np.array(self.state.lengths)
 
     def _after_step(self, timestep: Timestep) -> Timestep:
         done = timestep.done

@@ -11,7 +11,7 @@ from jaxvec.core._layers import box_bounds
 from jaxvec.core._moments import Precision
 from jaxvec.core._normalize import NormalizeRewardState, normalize_observation, normalize_reward
 from jaxvec.core._transform import Timestep, Transform, VecSpec, chain
-from jaxvec.core._xp import is_integer_or_bool, space_tree, tree_space
+from jaxvec.core._xp import is_integer_or_bool, map_obs, space_tree, tree_space
 from jaxvec.typing import Array, Obs, PyTree
 
 _FLOAT32 = np.dtype(np.float32)
@@ -22,8 +22,8 @@ class NormalizationState(NamedTuple):
 
     observation: PyTree  # of normalize_observation; () where observations are left alone
     reward: NormalizeRewardState
-    raw_obs: Obs  # [N, *D]; None before the first reset
-    raw_reward: Array  # [N]; [0] before the first step
+    raw_obs: Obs  # [N, *D]; before the first reset None on the host, zeros on a device
+    raw_reward: Array  # [N]; before the first step [0] on the host, zeros on a device
 
 
 class Settings(NamedTuple):
@@ -54,8 +54,15 @@ def normalization(settings: Settings) -> Transform:
 
     def init(spec: VecSpec, keys: Any = None) -> NormalizationState:
         del keys
-        raw = observation.init(spec, None), reward.init(spec, None)
-        return NormalizationState(*raw, None, np.zeros(0, np.float32))
+        states = observation.init(spec, None), reward.init(spec, None)
+        if spec.backend == "numpy":
+            return NormalizationState(*states, None, np.zeros(0, np.float32))
+        # A compiled step takes and returns the same shapes, the first time too.
+        blank = map_obs(
+            lambda box: np.zeros((spec.num_envs, *box.shape), box.dtype),
+            space_tree(spec.observation_space),
+        )
+        return NormalizationState(*states, blank, np.zeros(spec.num_envs, np.float32))
 
     def reset(
         state: NormalizationState, timestep: Timestep, mask: Array | None = None

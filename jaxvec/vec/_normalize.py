@@ -10,21 +10,17 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxvec.core._moments import Precision, RunningMoments, scale_by_std, standardize, unstandardize
-from jaxvec.core._normalize import NormalizeObservationState, NormalizeRewardState
-from jaxvec.core._statistics import Statistics
 from jaxvec.core._transform import Transform
-from jaxvec.typing import Array, Obs, PyTree
-from jaxvec.vec._mean_std import RunningMeanStd, holders_of, host_moments
-from jaxvec.vec._normalization import NormalizationState, Settings, normalization
+from jaxvec.typing import Array, Obs
+from jaxvec.vec._mean_std import host_moments
+from jaxvec.vec._normalization import Settings, normalization
 from jaxvec.vec._normalize_checks import check_fits, check_same_shape, checked_keys
 from jaxvec.vec._normalize_files import FilePath, load_saved, save_normalize
-from jaxvec.vec._transform import VecTransform
+from jaxvec.vec._normalize_numbers import NormalizeNumbers
 from jaxvec.vec._unwrap import unwrap_vec_wrapper
 
-_SWITCH = np.asarray(False), np.asarray(True)
 
-
-class VecNormalize(VecTransform):
+class VecNormalize(NormalizeNumbers):
     """Brings observations to mean 0 and variance 1, and rewards to the scale of the discounted return.
 
     Put it outermost under an off-policy algorithm of SB3's, which asks it for the original observations.
@@ -56,9 +52,6 @@ class VecNormalize(VecTransform):
 
     venv: Any
     obs_spaces: dict[str, spaces.Space[Any]]
-    returns: Array
-    _ret_rms: RunningMeanStd
-    _obs_rms: Any
 
     def __init__(
         self,
@@ -92,11 +85,9 @@ class VecNormalize(VecTransform):
         self.old_reward: Array = np.zeros(0, np.float32)
         self._settings = self._asked_for()
         super().__init__(venv, normalization(Settings(*self._settings)))
+        self._find_numbers()
         if norm_obs and isinstance(space, spaces.Dict):
             self.obs_spaces = dict(self.observation_space.spaces)  # type: ignore[attr-defined]
-
-    # The settings and statistics are attributes that users assign, as with SB3's class; the transform and
-    # its state are made of them when a step needs them.
 
     def _asked_for(self) -> tuple[Any, ...]:
         return (
@@ -116,78 +107,6 @@ class VecNormalize(VecTransform):
         if settings != self._settings:
             self._settings, self._transform = settings, normalization(Settings(*settings))
         return self._transform
-
-    @property
-    def _state(self) -> NormalizationState:
-        training = _SWITCH[bool(self.training)]
-        observation: PyTree = ()
-        if self.norm_obs:
-            observation = NormalizeObservationState(self._statistics(), training)
-        reward = NormalizeRewardState(
-            Statistics(self._ret_rms.moments, None),
-            self.returns,
-            training,
-            _SWITCH[bool(self.norm_reward)],
-        )
-        return NormalizationState(
-            observation, reward, self.__dict__.get("old_obs"), self.old_reward
-        )
-
-    @_state.setter
-    def _state(self, state: NormalizationState) -> None:
-        if self.norm_obs:
-            self._hold(state.observation.statistics)
-        moments = state.reward.statistics.moments
-        if "_ret_rms" in self.__dict__:
-            self._ret_rms.moments = moments
-        else:
-            self._ret_rms = RunningMeanStd.holding(moments)
-        self.returns = state.reward.returns
-        if state.raw_obs is not None:
-            self.old_obs = state.raw_obs
-        self.old_reward = state.raw_reward
-
-    def _statistics(self) -> PyTree:
-        rms = self._obs_rms
-        if isinstance(rms, RunningMeanStd):
-            return Statistics(rms.moments, None)
-        return {
-            key: Statistics(rms[key].moments, None) if key in rms else None
-            for key in self._space_keys()
-        }
-
-    def _space_keys(self) -> list[str]:
-        return list(self.observation_space.spaces)  # type: ignore[attr-defined]
-
-    def _hold(self, statistics: PyTree) -> None:
-        """Puts statistics into the objects that hold them, which others may share."""
-        if "_obs_rms" not in self.__dict__:
-            self._obs_rms = _holders(statistics)
-        elif isinstance(self._obs_rms, RunningMeanStd):
-            self._obs_rms.moments = statistics.moments
-        else:
-            for key, rms in self._obs_rms.items():
-                rms.moments = statistics[key].moments
-
-    @property
-    def obs_rms(self) -> Any:
-        """The observations' statistics; a dict of them, by the normalized keys, for a Dict."""
-        if "_obs_rms" not in self.__dict__:
-            raise AttributeError("VecNormalize has no obs_rms: it was made with norm_obs=False")
-        return self._obs_rms
-
-    @obs_rms.setter
-    def obs_rms(self, rms: Any) -> None:
-        self._obs_rms = holders_of(rms)
-
-    @property
-    def ret_rms(self) -> RunningMeanStd:
-        """The statistics of the discounted returns."""
-        return self._ret_rms
-
-    @ret_rms.setter
-    def ret_rms(self, rms: Any) -> None:
-        self._ret_rms = RunningMeanStd.of(rms)
 
     def normalize_obs(self, obs: Obs) -> Obs:
         """Normalizes one observation or many, by the statistics so far; they learn nothing from it.
@@ -246,7 +165,7 @@ class VecNormalize(VecTransform):
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns all but the VecEnv inside and what depends on it."""
-        inside = ("venv", "class_attributes", "returns", "_transform")
+        inside = ("venv", "class_attributes", "returns", "_transform", "_run", "_packed", "_device")
         return {name: value for name, value in self.__dict__.items() if name not in inside}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -268,11 +187,10 @@ class VecNormalize(VecTransform):
         check_same_shape(self.observation_space, venv.observation_space)
         if self.norm_obs:
             _warn_if_normalized(venv, "obs")
-        self.venv = venv
         self.num_envs = venv.num_envs
         self.class_attributes = dict(inspect.getmembers(type(self)))
         self.render_mode = venv.render_mode
-        self.returns = np.zeros(self.num_envs)
+        self._move_to(venv)
 
     def save(self, save_path: FilePath) -> None:
         """Writes statistics and settings to a file.
@@ -302,18 +220,9 @@ class VecNormalize(VecTransform):
         if saved.obs_rms is not None:
             new.obs_rms = saved.obs_rms
         new.ret_rms = saved.ret_rms
-        vars(new).update(saved.attributes)
+        for name, value in saved.attributes.items():
+            setattr(new, name, value)
         return new
-
-
-def _holders(statistics: PyTree) -> Any:
-    if isinstance(statistics, Statistics):
-        return RunningMeanStd.holding(statistics.moments)
-    return {
-        key: RunningMeanStd.holding(each.moments)
-        for key, each in statistics.items()
-        if each is not None
-    }
 
 
 def _normalized(x: Array, moments: RunningMoments, epsilon: float, clip: float) -> Array:

@@ -101,11 +101,11 @@ class Layout:
             leaves.append(leaf if slot.impl is None else _keys_of(leaf, slot.impl))
         return jax.tree.unflatten(self.structure, leaves)
 
-    def view(self, host: list[Array], index: int) -> Array:
+    def view(self, host: Any, index: int) -> Array:
         """Returns a leaf of buffers that are NumPy arrays: a view, or a copy where it is bool.
 
         Args:
-          host: the buffers.
+          host: the buffers, by number.
           index: which leaf.
         """
         slot = self.slots[index]
@@ -150,9 +150,7 @@ class Layout:
             if slot.alone:
                 large.append(jnp.asarray(words))
                 continue
-            if slot.dtype == np.bool_:
-                words = words.astype(np.uint32)
-            shared[slot.buffer].append(words.reshape(-1).view(f"uint{8 * words.dtype.itemsize}"))
+            shared[slot.buffer].append(_host_words(words))
         return (*(jnp.asarray(np.concatenate(parts)) for parts in shared), *large)
 
     def _leaves(self, tree: PyTree) -> list[Array]:
@@ -194,6 +192,34 @@ class Packed:
     def write(self, tree: PyTree) -> None:
         """Holds another tree, of which it takes a copy."""
         self.buffers = self.layout.write(tree)
+
+    def places(self) -> PyTree:
+        """Returns the tree with the number of each leaf in its place."""
+        return jax.tree.unflatten(self.layout.structure, range(len(self.layout.slots)))
+
+    def leaf(self, index: int) -> Array:
+        """Returns one leaf as NumPy has it; a copy."""
+        slot = self.layout.slots[index]
+        buffer = np.asarray(self.buffers[slot.buffer])
+        return np.array(self.layout.view({slot.buffer: buffer}, index))
+
+    def put(self, index: int, value: Array) -> None:
+        """Puts another value in place of one leaf; nothing is compiled for it.
+
+        Raises:
+          ValueError: if it has another shape.
+        """
+        slot = self.layout.slots[index]
+        value = np.array(value, slot.dtype)
+        if value.shape != slot.shape:
+            raise ValueError(f"A value of shape {value.shape} came where one of {slot.shape} is.")
+        if not slot.alone:
+            buffer = np.array(self.buffers[slot.buffer])
+            buffer[slot.start : slot.stop] = _host_words(value)
+            value = buffer
+        buffers = list(self.buffers)
+        buffers[slot.buffer] = jnp.asarray(value)
+        self.buffers = tuple(buffers)
 
 
 class Fetched:
@@ -269,6 +295,11 @@ def _as_words(leaf: Array) -> Array:
     if leaf.dtype == np.bool_:
         return leaf.astype(np.uint32)
     return jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+
+
+def _host_words(leaf: Array) -> Array:
+    words = leaf.astype(np.uint32) if leaf.dtype == np.bool_ else leaf
+    return words.reshape(-1).view(f"uint{8 * words.dtype.itemsize}")
 
 
 def _from_words(words: Array, dtype: np.dtype[Any]) -> Array:

@@ -138,14 +138,14 @@ class VecCheckNan(VecTransform):
             found.append((name, "nan"))
         return found
 
-    def step_async(self, actions: Action) -> None:
-        """Looks at the actions, then starts the step."""
+    _reads = ("obs", "reward", "final_obs")
+
+    def _before_step(self, actions: Action) -> None:
         self._check(
             {"actions": actions},
             lambda: f"RL model, which was given: \r\n\tobservations={self._obs}",
         )
         self._actions = actions
-        super().step_async(actions)
 
     def _after_reset(self, timestep: Timestep) -> None:
         self._obs = timestep.obs

@@ -1,0 +1,203 @@
+"""The numbers of a `VecNormalize` as attributes that users read and assign, wherever they are."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxvec.core._normalize import NormalizeObservationState, NormalizeRewardState
+from jaxvec.core._statistics import Statistics
+from jaxvec.typing import Array, Obs, PyTree
+from jaxvec.vec._fused import run_over
+from jaxvec.vec._mean_std import RunningMeanStd, holders_of
+from jaxvec.vec._normalization import NormalizationState
+from jaxvec.vec._normalize_device import DeviceNumbers
+from jaxvec.vec._transform import VecTransform, spec_of
+
+_SWITCH = np.asarray(False), np.asarray(True)
+
+
+class NormalizeNumbers(VecTransform):
+    """Switches, statistics and last raw values of a VecNormalize.
+
+    On the host they are the attributes themselves, and the transform's state is made of them when a step
+    needs it: users assign them and share statistics between VecEnvs, as with SB3's class. In a compiled run
+    the state is on the device, and the attributes are views of it: what is assigned is written there.
+    """
+
+    norm_obs: bool
+    _device: DeviceNumbers | None = None
+    _ret_rms: RunningMeanStd
+    _obs_rms: Any
+
+    def _find_numbers(self) -> None:
+        """Looks up where the numbers are, once there is a state."""
+        if self._packed is not None:
+            self._device = DeviceNumbers(self._packed)
+            self._obs_rms, self._ret_rms = self._device.obs_rms, self._device.ret_rms
+            self.training, self.norm_reward = self.training, self.norm_reward
+
+    def _move_to(self, venv: Any) -> None:
+        """Keeps statistics and switches, and starts anew what depends on the VecEnv inside."""
+        self.venv = venv
+        below = run_over(venv)
+        if below is None:
+            self.returns = np.zeros(venv.num_envs)
+            return
+        state = self.transform.init(spec_of(venv), None)
+        obs_rms, ret_rms = self.__dict__.pop("_obs_rms", None), self._ret_rms
+        self._run, self._packed = below.extended(self), below.base._packed_state(state)
+        self._find_numbers()
+        self.ret_rms = ret_rms
+        if obs_rms is not None:
+            self.obs_rms = obs_rms
+
+    @property
+    def training(self) -> bool:
+        """Whether the statistics learn."""
+        training: bool = self.__dict__["training"]
+        return training
+
+    @training.setter
+    def training(self, training: bool) -> None:
+        self.__dict__["training"] = training
+        if self._device is not None:
+            self._device.set_training(training)
+
+    @property
+    def norm_reward(self) -> bool:
+        """Whether rewards leave normalized."""
+        norm_reward: bool = self.__dict__["norm_reward"]
+        return norm_reward
+
+    @norm_reward.setter
+    def norm_reward(self, norm_reward: bool) -> None:
+        self.__dict__["norm_reward"] = norm_reward
+        if self._device is not None:
+            self._device.set_norm_reward(norm_reward)
+
+    @property
+    def returns(self) -> Array:
+        """The running discounted returns, float64 `[N]`."""
+        return self.__dict__["returns"] if self._device is None else self._device.returns
+
+    @returns.setter
+    def returns(self, returns: Array) -> None:
+        if self._device is None:
+            self.__dict__["returns"] = returns
+        else:
+            self._device.returns = returns
+
+    @property
+    def old_obs(self) -> Obs:
+        """The observations of the last step or reset as they came from below, `[N, *D]`."""
+        if self._device is not None:
+            return self._device.raw_obs
+        if "old_obs" not in self.__dict__:
+            raise AttributeError("VecNormalize has no old_obs before its first reset")
+        return self.__dict__["old_obs"]
+
+    @old_obs.setter
+    def old_obs(self, obs: Obs) -> None:
+        self.__dict__["old_obs"] = obs
+
+    @property
+    def old_reward(self) -> Array:
+        """The rewards of the last step as they came from below, `[N]`; `[0]` before it."""
+        return self.__dict__["old_reward"] if self._device is None else self._device.raw_reward
+
+    @old_reward.setter
+    def old_reward(self, reward: Array) -> None:
+        self.__dict__["old_reward"] = reward
+
+    @property
+    def obs_rms(self) -> Any:
+        """The observations' statistics; a dict of them, by the normalized keys, for a Dict."""
+        if self.__dict__.get("_obs_rms") is None:
+            raise AttributeError("VecNormalize has no obs_rms: it was made with norm_obs=False")
+        return self._obs_rms
+
+    @obs_rms.setter
+    def obs_rms(self, rms: Any) -> None:
+        held = holders_of(rms)
+        if self._device is None:
+            self._obs_rms = held
+        elif isinstance(held, dict):
+            for key, each in held.items():
+                self._obs_rms[key].moments = each.moments
+        else:
+            self._obs_rms.moments = held.moments
+
+    @property
+    def ret_rms(self) -> RunningMeanStd:
+        """The statistics of the discounted returns."""
+        return self._ret_rms
+
+    @ret_rms.setter
+    def ret_rms(self, rms: Any) -> None:
+        held = RunningMeanStd.of(rms)
+        if self._device is None:
+            self._ret_rms = held
+        else:
+            self._ret_rms.moments = held.moments
+
+    @property
+    def _state(self) -> NormalizationState:
+        training = _SWITCH[bool(self.training)]
+        observation: PyTree = ()
+        if self.norm_obs:
+            observation = NormalizeObservationState(self._statistics(), training)
+        reward = NormalizeRewardState(
+            Statistics(self._ret_rms.moments, None),
+            self.__dict__["returns"],
+            training,
+            _SWITCH[bool(self.norm_reward)],
+        )
+        return NormalizationState(
+            observation, reward, self.__dict__.get("old_obs"), self.__dict__["old_reward"]
+        )
+
+    @_state.setter
+    def _state(self, state: NormalizationState) -> None:
+        if self.norm_obs:
+            self._hold(state.observation.statistics)
+        moments = state.reward.statistics.moments
+        if "_ret_rms" in self.__dict__:
+            self._ret_rms.moments = moments
+        else:
+            self._ret_rms = RunningMeanStd.holding(moments)
+        self.__dict__["returns"] = state.reward.returns
+        if state.raw_obs is not None:
+            self.__dict__["old_obs"] = state.raw_obs
+        self.__dict__["old_reward"] = state.raw_reward
+
+    def _statistics(self) -> PyTree:
+        rms = self._obs_rms
+        if isinstance(rms, RunningMeanStd):
+            return Statistics(rms.moments, None)
+        return {
+            key: Statistics(rms[key].moments, None) if key in rms else None
+            for key in self._space_keys()
+        }
+
+    def _space_keys(self) -> list[str]:
+        return list(self.observation_space.spaces)  # type: ignore[attr-defined]
+
+    def _hold(self, statistics: PyTree) -> None:
+        """Puts statistics into the objects that hold them, which others may share."""
+        if "_obs_rms" not in self.__dict__:
+            self._obs_rms = _holders(statistics)
+        elif isinstance(self._obs_rms, RunningMeanStd):
+            self._obs_rms.moments = statistics.moments
+        else:
+            for key, rms in self._obs_rms.items():
+                rms.moments = statistics[key].moments
+
+
+def _holders(statistics: PyTree) -> Any:
+    if isinstance(statistics, Statistics):
+        return RunningMeanStd.holding(statistics.moments)
+    return {
+        key: RunningMeanStd.holding(each.moments)
+        for key, each in statistics.items()
+        if each is not None
+    }
