@@ -97,9 +97,10 @@ def rollout(
     _check_hashable("policy", policy)
     _check_hashable("collect", collect)
     if start is None:
-        start = _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
+        start = _begun(env, policy, key)
     # Under a trace there is nothing to keep: what the policy closes over may be tracers.
-    staged = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(start))
+    ambient = jnp.zeros(())  # a tracer while a function is staged, though nothing came in as one
+    staged = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((ambient, start)))
     scan = _scan.__wrapped__ if staged else _scan
     return scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect)(start)
 
@@ -114,7 +115,7 @@ def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
     """
     check_batched("begin", env)
     _check_hashable("policy", policy)
-    return _beginning(env.reset, env.spec.num_envs, policy)(key, env.spec)
+    return _begun(env, policy, key)
 
 
 def random_policy(env: BatchedEnv) -> PolicyFunction:
@@ -144,23 +145,20 @@ def _check_hashable(name: str, value: object) -> None:
         ) from None
 
 
+def _begun(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
+    reset_key, policy_key, loop_key = jax.random.split(key, 3)
+    env_state, timestep = _compiled(env.reset)(keys_from(reset_key, env.spec.num_envs))
+    policy_state = policy.init(policy_key, env.spec) if isinstance(policy, Policy) else ()
+    # A Python number would give way to the type of what follows, and compile the next chunk anew.
+    policy_state = jax.tree.map(lambda leaf: cast(leaf, jnp.result_type(leaf)), policy_state)
+    return Carry(env_state, timestep.obs, timestep.first, policy_state, loop_key)
+
+
 # The caches hold the compiled programs of the last few environments and policies; functions are
 # compared by identity, so a lambda made anew for each call compiles anew.
 @lru_cache(maxsize=32)
-def _beginning(
-    reset: Callable[..., Any], num_envs: int, policy: PolicyFunction | Policy
-) -> Callable[[Key, VecSpec], Carry]:
-    reset = jax.jit(reset)
-
-    def run(key: Key, spec: VecSpec) -> Carry:
-        reset_key, policy_key, loop_key = jax.random.split(key, 3)
-        env_state, timestep = reset(keys_from(reset_key, num_envs))
-        policy_state = policy.init(policy_key, spec) if isinstance(policy, Policy) else ()
-        # A Python number would give way to the type of what follows, and compile the next chunk anew.
-        policy_state = jax.tree.map(lambda leaf: cast(leaf, jnp.result_type(leaf)), policy_state)
-        return Carry(env_state, timestep.obs, timestep.first, policy_state, loop_key)
-
-    return run
+def _compiled(reset: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.jit(reset)
 
 
 @lru_cache(maxsize=32)
