@@ -2,31 +2,33 @@
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from jaxvec.core._transform import Timestep, Transform
-from jaxvec.core._xp import check_one_of, expand_mask, map_obs
+from jaxvec.core._xp import check_one_of, map_obs
 from jaxvec.envs import BatchedEnv
-from jaxvec.errors import AlreadyPendingError, ClosedError, MissingExtraError, NotPendingError
+from jaxvec.errors import AlreadyPendingError, ClosedError, NotPendingError
 from jaxvec.random import bits_rows, row_words_from_seeds
 from jaxvec.typing import Action, Array, Obs, PyTree
 from jaxvec.vec._actions import Check, action_check
 from jaxvec.vec._base import ColumnVecEnv, SeedMode
-from jaxvec.vec._call import Hand, Results
+from jaxvec.vec._call import Results
 from jaxvec.vec._convert import StepReturn
 from jaxvec.vec._fused import Fusable, Run
 from jaxvec.vec._indices import Indices
+from jaxvec.vec._jax_edge import (
+    Output,
+    check_info_keys,
+    hand_of,
+    option_arrays,
+    same_tree,
+)
 from jaxvec.vec._packing import Layout, Packed
 from jaxvec.vec._program import Groups, Program
-
-Output = Literal["numpy", "jax", "torch"]
 
 _FIRST_WORD, _SECOND_WORD = 0x72657365, 0x74206B65
 """Salts of the two words of a later episode's key."""
@@ -80,7 +82,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         self._env = env
         self._wanted_mode = render_mode
         self._info_keys = tuple(info_keys)
-        self._hand = _hand_of(output)
+        self._hand = hand_of(output)
         self._programs: dict[Any, Program] = {}
         self._packed: Packed | None = None
         self._pending: tuple[Run, Results] | None = None
@@ -90,7 +92,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         self._resets = np.full(env.spec.num_envs, -1)
         self._run: Run = Run(self, ())
         if info_keys:
-            _check_info_keys(env, self._info_keys)
+            check_info_keys(env, self._info_keys)
         super().__init__(env.spec.num_envs, env.spec.observation_space, env.spec.action_space)
 
     @property
@@ -256,9 +258,9 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
             )
         groups: list[tuple[Array, Any]] = []
         for row in rows.tolist():
-            options = _option_arrays(self._options[row])
+            options = option_arrays(self._options[row])
             for mask, other in groups:
-                if _same(options, other):
+                if same_tree(options, other):
                     mask[row] = True
                     break
             else:
@@ -281,7 +283,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         """Returns the observations of all rows after a reset, and keeps its infos."""
         obs = results.handed_out()[0]
         if old is not None:
-            obs = map_obs(partial(_merged, mask), obs, old)
+            obs = map_obs(partial(merged_rows, mask), obs, old)
         self._latest = run, obs if self._hand else map_obs(np.copy, obs)
         self._keep_reset_infos(results, mask)
         return obs
@@ -292,7 +294,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
             return
         new = {key: map_obs(np.asarray, each) for key, each in results.reset_info().items()}
         old = self._reset_info or new
-        self._reset_info = map_obs(partial(_merged, mask), new, old)
+        self._reset_info = map_obs(partial(merged_rows, mask), new, old)
 
     def _clear_reset_infos(self) -> None:
         self._reset_info = {}
@@ -314,65 +316,3 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
         """Tells for each environment whether it is wrapped by a class."""
         return [False for _ in self._get_indices(indices)]
-
-
-def _check_info_keys(env: BatchedEnv, info_keys: tuple[str, ...]) -> None:
-    words = jax.ShapeDtypeStruct((env.spec.num_envs, 2), np.uint32)
-    info = jax.eval_shape(env.reset, words)[1].info
-    for key in info_keys:
-        if key not in info:
-            raise KeyError(
-                f"JaxVecEnv: info_keys has {key!r}, but the environment's info has {list(info)}."
-            )
-
-
-def _hand_of(output: Output) -> Hand | None:
-    """Returns what makes an array on the device what the caller gets; None for NumPy's."""
-    if output == "numpy":
-        return None
-    if output == "jax":
-        return lambda array: array
-    try:
-        torch: Any = import_module("torch")
-    except ImportError as error:
-        raise MissingExtraError(
-            "JaxVecEnv: output='torch' needs PyTorch, which is not installed: install torch."
-        ) from error
-    from_dlpack: Hand = torch.from_dlpack
-    return from_dlpack
-
-
-def _option_arrays(options: dict[str, Any]) -> PyTree:
-    """Returns options as a compiled reset takes them; None where there are none.
-
-    Raises:
-      TypeError: if one is no number and no array of numbers.
-    """
-    if not options:
-        return None
-    arrays = jax.tree.map(np.asarray, options)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
-        if leaf.dtype.kind not in "biuf":
-            raise TypeError(
-                f"set_options: the option {jax.tree_util.keystr(path)} is {leaf!r}; a compiled reset takes "
-                "numbers and arrays of numbers only."
-            )
-    return jax.tree.map(lambda leaf: leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)), arrays)
-
-
-def _same(one: PyTree, other: PyTree) -> bool:
-    structure: Any = jax.tree.structure(one)
-    if structure != jax.tree.structure(other):
-        return False
-    return all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
-
-
-def _merged(mask: Array, new: Array, old: Array) -> Array:
-    """Returns `new` in the rows where the mask holds, else `old`; NumPy for NumPy."""
-    if isinstance(new, np.ndarray):
-        return np.where(expand_mask(mask, new), new, old)
-    if isinstance(new, jax.Array):
-        return jnp.where(expand_mask(jnp.asarray(mask), new), new, old)
-    merged = new.clone()  # torch's
-    merged[~mask] = old[~mask]
-    return merged
