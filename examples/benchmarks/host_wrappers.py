@@ -4,9 +4,9 @@
 
 Both sides wrap a VecEnv that returns arrays made beforehand, so that a step is the wrappers' own time; what
 the bare VecEnv takes is subtracted. First both are run side by side and must return the same bits (with
-`precision="float32"`: the same numbers within 1e-6). Then they take turns in short bursts. The ratio is
-jaxvec's time by SB3's: below 1 is faster. It is given for the medians of the bursts and for their minima,
-which other programs on the machine hardly touch.
+`precision="float32"`: the same numbers within 1e-6). Then they take turns in short bursts. A ratio is
+jaxvec's time by SB3's: below 1 is faster. It is given twice: the median over the turns of the ratio in one
+turn, and that of the least times, which other programs on the machine hardly touch.
 """
 
 import argparse
@@ -194,18 +194,16 @@ def compare(title: str, num_envs: int, space: spaces.Box, bursts: int) -> None:
         theirs = STACKS[name.removesuffix(", float32")](sb3, SB3Canned(num_envs, space))
         check_equal(ours, theirs, 1e-6 if name in quick else 0)
         bare = JaxvecCanned(num_envs, space), SB3Canned(num_envs, space)
-        runs: list[list[float]] = [[], [], [], []]
-        steps = max(3, int(2000 / burst(theirs, 5)))
-        for _ in range(bursts):
-            for times, venv in zip(runs, (ours, theirs, *bare), strict=True):
-                times.append(burst(venv, steps))
-        medians, minima = (
-            np.array([reduce(times) for times in runs]) for reduce in (np.median, min)
+        steps = max(3, int(1500 / burst(theirs, 5)))
+        runs = np.array(
+            [[burst(venv, steps) for venv in (ours, theirs, *bare)] for _ in range(bursts)]
         )
-        (own, sb3s), (own_least, sb3_least) = medians[:2] - medians[2:], minima[:2] - minima[2:]
+        own, sb3s = (runs[:, :2] - np.minimum.reduce(runs[:, 2:])).T
+        least = own.min(), sb3s.min()
         print(
-            f"{title:20} {name:24} jaxvec {own:8.1f} us  SB3 {sb3s:8.1f} us  ratio {own / sb3s:5.2f}"
-            f"   least {own_least:8.1f} {sb3_least:8.1f}  ratio {own_least / sb3_least:5.2f}",
+            f"{title:18} {name:22} jaxvec {np.median(own):7.1f} us  SB3 {np.median(sb3s):7.1f} us  "
+            f"ratio {np.median(own / sb3s):5.2f}   least {least[0]:7.1f} {least[1]:7.1f}  "
+            f"ratio {least[0] / least[1]:5.2f}",
             flush=True,
         )
 

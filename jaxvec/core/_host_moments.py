@@ -13,11 +13,17 @@ import numpy as np
 HostArray = np.ndarray[Any, Any]
 Kernel = Callable[..., None]
 
-TILE = 16384
-"""Elements worked on at a time: 128 KiB of float64 stay in a core's cache."""
+WHOLE = 65536
+"""Elements up to which an array is worked on as a whole: 512 KiB of float64 stay in a core's cache."""
 
 WIDE = 1024
-"""Elements of a sample from which on samples are worked on one by one."""
+"""Elements of a sample from which on a larger array is worked on sample by sample."""
+
+PART = 16384
+"""Elements of smaller samples that are worked on at a time."""
+
+FEW = 257
+"""Bytes of which the sum has 16 bits."""
 
 EXACT_IN_FLOAT32 = 8192
 """Rows up to which NumPy's float32 sums are kept, since SB3 has their rounding; beyond it drifts."""
@@ -26,22 +32,26 @@ EXACT_IN_FLOAT32 = 8192
 _FLOAT64 = np.dtype(np.float64)
 
 
-def batch_on_host(rows: HostArray, precision: str) -> tuple[Any, Any]:
-    """Returns mean and population variance of rows, `[B, *D]`: each `[*D]`.
+def update_on_host(
+    mean: Any, var: Any, count: Any, rows: HostArray, precision: str
+) -> tuple[Any, ...]:
+    """Merges rows into running moments; returns mean, variance and count.
 
     Args:
-      rows: of any dtype; they stay as they are.
-      precision: "float64", or "float32" for sums of whole numbers in whole numbers: they are exact, where
-        those of SB3 are rounded.
+      mean: float64 `[*D]`.
+      var: float64 `[*D]`.
+      count: float64 `[]`.
+      rows: `[B, *D]` with B >= 1, of any dtype.
+      precision: "float64", or "float32" for sums of bytes in whole numbers: they are exact, where those of
+        SB3 are rounded.
     """
     dtype = _dtype_of_sums(rows)
-    if rows.size <= TILE:
-        return _plain(rows, dtype)
-    if precision == "float32" and rows.dtype == np.uint8 and len(rows) <= EXACT_IN_FLOAT32:
-        return _exact_of_bytes(rows)
-    if rows[0].size >= WIDE and rows.flags.c_contiguous and dtype is not None:
-        return _row_by_row(rows, dtype)
-    return _plain(rows, dtype)
+    batch = _plain
+    if rows.size > WHOLE and mean.size >= WIDE and rows.flags.c_contiguous and dtype is not None:
+        exact = precision == "float32" and rows.dtype == np.uint8 and len(rows) <= EXACT_IN_FLOAT32
+        batch = _exact_of_bytes if exact else _row_by_row
+    batch_mean, batch_var = batch(rows, dtype)
+    return merge_on_host(mean, var, count, batch_mean - mean, batch_var, len(rows))
 
 
 def _dtype_of_sums(rows: HostArray) -> Any:
@@ -65,27 +75,40 @@ def _row_by_row(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
     # As `_plain`, with deviations of one row at a time.
     shape, size = rows.shape[1:], len(rows)
     flat = rows.reshape(size, -1)
-    whole = flat.dtype == np.uint8 and size <= 257  # the sum of 257 bytes has 16 bits
-    mean = np.add.reduce(flat, axis=0, dtype=np.uint16 if whole else dtype) / size
-    total, deviations = np.zeros(flat.shape[1], dtype), np.empty(flat.shape[1], dtype)
+    whole = flat.dtype == np.uint8 and size <= FEW
+    mean = np.add.reduce(flat, 0, np.uint16 if whole else dtype) / size
+    total, deviations = np.zeros(mean.shape, dtype), np.empty(mean.shape, dtype)
     for row in flat:
-        np.subtract(row, mean, out=deviations)
-        np.multiply(deviations, deviations, out=deviations)
-        np.add(total, deviations, out=total)
+        deviations[...] = row
+        deviations -= mean
+        deviations *= deviations
+        total += deviations
     total /= size
     return mean.reshape(shape), total.reshape(shape)
 
 
-def _exact_of_bytes(rows: HostArray) -> tuple[Any, Any]:
-    """Returns mean and variance of bytes from their sum and sum of squares, which are whole."""
-    size = len(rows)
-    total = np.add.reduce(rows, axis=0, dtype=np.uint32).astype(np.float64)
-    squares = np.multiply(rows, rows, dtype=np.uint16)
-    square = np.add.reduce(squares, axis=0, dtype=np.uint32).astype(np.float64)
-    return total / size, (square * size - total * total) / (size * size)
+def _exact_of_bytes(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
+    # From the sum and the sum of squares, which are whole numbers.
+    shape, size = rows.shape[1:], len(rows)
+    flat = rows.reshape(size, -1)
+    squares, wide, square = (np.zeros(flat.shape[1], each) for each in ("u4", "u4", "u2"))
+    for row in flat:
+        square[...] = row
+        square *= square
+        wide[...] = square
+        squares += wide
+    total = np.add.reduce(flat, 0, np.uint16 if size <= FEW else np.uint32).astype(dtype)
+    var = squares.astype(dtype)
+    var *= size
+    var -= total * total
+    var /= size * size
+    total /= size
+    return total.reshape(shape), var.reshape(shape)
 
 
-def merge_on_host(mean: Any, var: Any, count: Any, delta: Any, batch_var: Any, size: Any) -> Any:
+def merge_on_host(
+    mean: Any, var: Any, count: Any, delta: Any, batch_var: Any, size: Any
+) -> tuple[Any, ...]:
     """Merges a set whose mean is the running mean plus `delta`; returns mean, variance and count.
 
     The order of operations is SB3's (running_mean_std.py, update_from_moments): the same bits.
@@ -125,50 +148,62 @@ def standardize_on_host(
       clip: the largest magnitude.
       precision: of the arithmetic: "float64", or "float32", which is within 1e-6 of the value.
     """
-    kernel: Kernel
-    constants: tuple[Any, ...]
     if precision == "float32":
-        kernel, constants = _float32_kernel(x, mean, var + epsilon)
+        kernel, constants = _prepared_float32(x.dtype, mean, var + epsilon)
     else:
         kernel, constants = _in_float64, (mean, np.sqrt(var + epsilon))
     out = np.empty(x.shape, np.float32)
-    if x.size <= TILE or x.shape[x.ndim - mean.ndim :] != mean.shape:
-        kernel(x, out, *constants)
+    if x.size <= WHOLE or x.shape[x.ndim - mean.ndim :] != mean.shape:
+        kernel(x, out, None, *constants)
         return out.clip(-clip, clip, out=out)
     width, constants = max(mean.size, 1), tuple(each.reshape(-1) for each in constants)
-    flat, flat_out = x.reshape(-1), out.reshape(-1)
     if width < WIDE:
         # Samples side by side, so that the inner loop is long.
-        copies = min(TILE, x.size) // width
+        copies = PART // width
         width, constants = width * copies, tuple(np.tile(each, copies) for each in constants)
+    flat, flat_out, scratch = x.reshape(-1), out.reshape(-1), np.empty(width)
     for start in range(0, x.size, width):
         part, part_out = flat[start : start + width], flat_out[start : start + width]
-        kernel(part, part_out, *(each[: len(part)] for each in constants))
+        kernel(part, part_out, *(each[: len(part)] for each in (scratch, *constants)))
         # Rounding keeps the order, so clipping may follow it.
         part_out.clip(-clip, clip, out=part_out)
     return out
 
 
-def _in_float64(x: HostArray, out: HostArray, mean: Any, std: Any) -> None:
-    np.divide(x - mean, std, out=out, casting="same_kind")
+# A copy that casts, then arithmetic in one dtype, takes less time than arithmetic that casts on the way.
 
 
-def _float32_kernel(x: HostArray, mean: Any, var: Any) -> tuple[Kernel, tuple[Any, ...]]:
+def _in_float64(x: HostArray, out: HostArray, scratch: Any, mean: Any, std: Any) -> None:
+    if scratch is None:
+        np.divide(x - mean, std, out=out, casting="same_kind")
+        return
+    scratch[...] = x
+    scratch -= mean
+    scratch /= std
+    out[...] = scratch
+
+
+def _prepared_float32(dtype: Any, mean: Any, var: Any) -> tuple[Kernel, tuple[Any, ...]]:
     """Returns a kernel in float32 and its constants."""
     scale = 1 / np.sqrt(var.astype(np.float32))
-    if x.dtype.itemsize > 4 or (x.dtype.itemsize == 4 and x.dtype.kind != "f"):
+    if dtype.itemsize > 4 or (dtype.itemsize == 4 and dtype.kind != "f"):
         return _of_wide_numbers, (mean, scale)
     # The mean in two words: near it, what one word rounds away is a visible part of the difference.
     high = mean.astype(np.float32)
     return _in_float32, (high, (mean - high).astype(np.float32), scale)
 
 
-def _in_float32(x: HostArray, out: HostArray, high: Any, low: Any, scale: Any) -> None:
-    np.subtract(x, high, out=out, dtype=np.float32)
-    np.subtract(out, low, out=out)
-    np.multiply(out, scale, out=out)
+def _in_float32(
+    x: HostArray, out: HostArray, scratch: Any, high: Any, low: Any, scale: Any
+) -> None:
+    del scratch
+    out[...] = x
+    out -= high
+    out -= low
+    out *= scale
 
 
-def _of_wide_numbers(x: HostArray, out: HostArray, mean: Any, scale: Any) -> None:
+def _of_wide_numbers(x: HostArray, out: HostArray, scratch: Any, mean: Any, scale: Any) -> None:
+    del scratch
     np.subtract(x, mean, out=out, casting="same_kind")
-    np.multiply(out, scale, out=out)
+    out *= scale

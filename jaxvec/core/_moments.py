@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from jaxvec.core._host_moments import batch_on_host, merge_on_host, standardize_on_host
+from jaxvec.core._host_moments import standardize_on_host, update_on_host
 from jaxvec.core._xp import (
     Namespace,
     all_rows,
@@ -114,10 +114,7 @@ def update_moments(
         batch = batch[mask]
         if len(batch) == 0:
             return moments
-    batch_mean, batch_var = batch_on_host(batch, precision)
-    merged = merge_on_host(
-        mean, moments.var, moments.count, batch_mean - mean, batch_var, len(batch)
-    )
+    merged = update_on_host(mean, moments.var, moments.count, batch, precision)
     return RunningMoments._make((*merged, *moments[3:]))
 
 
