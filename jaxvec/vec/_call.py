@@ -265,7 +265,9 @@ def _check_stands_still(before: list[Layout], after: list[Layout]) -> None:
     """
     for place, (old, new) in enumerate(zip(reversed(before), reversed(after), strict=False)):
         if old.key != new.key:
+            number = len(after) - 1 - place
+            owner = f"layer {number} (from the inside)" if number else "the environments"
             raise ValueError(
-                f"A layer's state must keep its structure, shapes and dtypes. That of layer "
-                f"{len(before) - place} (from the inside) was {old.avals}, and became {new.avals}."
+                f"The state of {owner} must keep its structure, shapes and dtypes: it was {old.avals}, and "
+                f"became {new.avals}."
             )

@@ -24,6 +24,7 @@ from jaxvec.vec._jax_edge import (
     Output,
     check_info_keys,
     hand_of,
+    merged_rows,
     option_arrays,
     same_tree,
 )

@@ -71,6 +71,7 @@ class Twin(gym.Env):
         self, env: Env[Any, Any], reset: Any, step: Any, info_keys: tuple[str, ...]
     ) -> None:
         self._reset, self._step = reset, step
+        self._last: Any = None
         self._info_keys = info_keys
         self.observation_space = env.observation_space
         self.action_space = env.action_space
@@ -82,8 +83,8 @@ class Twin(gym.Env):
         return {key: self._row(info[key]) for key in self._info_keys}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if seed is not None:
-            self._state, self._last = self._reset(keys_from_seeds([seed]))
+        if seed is not None or self._last is None:
+            self._state, self._last = self._reset(keys_from_seeds([seed or 0]))
         return self._row(self._last.obs), self._chosen(self._last.reset_info)
 
     def step(self, action: Any) -> Any:
