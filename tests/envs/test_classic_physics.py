@@ -542,7 +542,9 @@ def test_every_array_is_strong_and_the_same_after_reset_and_step(case, params_as
     env, key = case.make(), jax.random.key(0)
     # As vectorize has it both ways: compiled in, or a part of the traced state.
     params = jax.tree.map(jnp.asarray, env.params) if params_as_arguments else env.params
-    action = jax.ShapeDtypeStruct(env.action_space.shape, env.action_space.dtype)
+    action = jax.ShapeDtypeStruct(
+        env.action_space.shape, jax.dtypes.canonicalize_dtype(env.action_space.dtype)
+    )
     reset = lambda: env.reset(key, params)  # noqa: E731
     state, obs, info = jax.eval_shape(reset)
     stepped = jax.eval_shape(lambda s, a: env.step(key, s, a, params), state, action)
