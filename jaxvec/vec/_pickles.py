@@ -18,8 +18,7 @@ RECORDS = {
     VEC_NORMALIZE,
     MEAN_STD,
     ("lit_sb3.vec_env.vec_normalize", "VecNormalize"),
-    ("lit_sb3.common.vec_env.vec_normalize", "VecNormalize"),
-    ("lit_sb3.common.running_mean_std", "RunningMeanStd"),
+    ("lit_sb3.core.running_mean_std", "RunningMeanStd"),
 }
 """Classes that are read as `Record`."""
 

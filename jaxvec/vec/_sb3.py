@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-PACKAGES = ("stable_baselines3.common.vec_env", "lit_sb3.vec_env", "lit_sb3.common.vec_env")
+PACKAGES = ("stable_baselines3.common.vec_env", "lit_sb3.vec_env")
 """Where VecEnv and its wrappers are found."""
 
 NAMESAKES = (
@@ -31,8 +31,8 @@ NAMESAKES = (
 
 _LAST = "sync_envs_normalization"
 
-MONITORS = ("stable_baselines3.common.monitor", "lit_sb3.common.monitor", "lit_sb3.monitor")
-MEAN_STDS = ("stable_baselines3.common.running_mean_std", "lit_sb3.common.running_mean_std")
+MONITORS = ("stable_baselines3.common.monitor", "lit_sb3.wrappers.monitor")
+MEAN_STDS = ("stable_baselines3.common.running_mean_std", "lit_sb3.core.running_mean_std")
 
 
 def loaded(name: str, modules: tuple[str, ...]) -> tuple[type[Any], ...]:

@@ -26,8 +26,7 @@ _MONITOR = ("jaxvec.vec._monitor_env", "Monitor")
 _STANDS_FOR: dict[ClassName, tuple[ClassName, ...]] = {
     _MONITOR: (
         ("stable_baselines3.common.monitor", "Monitor"),
-        ("lit_sb3.common.monitor", "Monitor"),
-        ("lit_sb3.monitor", "Monitor"),
+        ("lit_sb3.wrappers.monitor", "Monitor"),
     )
 }
 """Wrappers of jaxvec that answer to the names of others."""

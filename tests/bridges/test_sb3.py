@@ -159,3 +159,32 @@ def test_checkpoints_of_sb3_hold_the_statistics(tmp_path):
     (path,) = tmp_path.glob("*vecnormalize*.pkl")
     again = jv.VecNormalize.load(path, jv.DummyVecEnv([CountEnv]))
     assert 2 < again.obs_rms.count <= venv.obs_rms.count
+
+
+class Reward(CountEnv):
+    """The reward can be set from outside while it runs."""
+
+    def set_mu(self, mu):
+        self.reward = mu
+
+
+def test_a_callback_sets_what_the_environments_do_while_sb3_trains():
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Curriculum(BaseCallback):
+        def _on_rollout_start(self):
+            self.training_env.env_method("set_mu", float(self.num_timesteps))
+
+        def _on_step(self):
+            seen.append(self.training_env.get_attr("reward"))
+            return True
+
+    seen = []
+    venv = jv.VecNormalize(jv.VecMonitor(jv.SubprocVecEnv([Reward] * 2)), norm_reward=False)
+    try:
+        model = PPO("MlpPolicy", venv, n_steps=4, batch_size=8, device="cpu")
+        model.learn(24, Curriculum())
+    finally:
+        venv.close()
+    assert seen == [[0.0] * 2] * 4 + [[8.0] * 2] * 4 + [[16.0] * 2] * 4
