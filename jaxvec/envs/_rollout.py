@@ -61,6 +61,8 @@ def rollout(
 
     It may be called under `jit`, `vmap` (over `key`, for seeds) and on sharded states. Called from
     Python it compiles itself, once for the same environment, policy and length, chunks included.
+    What a policy function reads from outside is then compiled in: numbers that change from chunk to
+    chunk, such as weights, belong in a `Policy`'s state (`start._replace(policy_state=...)`).
 
     >>> import jax
     >>> from jaxvec import rollout, vectorize, random_policy

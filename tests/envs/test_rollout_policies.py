@@ -54,6 +54,23 @@ def test_in_next_step_mode_first_comes_with_the_reset_and_valid_marks_what_is_no
     np.testing.assert_array_equal(action[timestep.valid[:, 0], 0], [0, 0, 2, 0, 0, 2])
 
 
+def test_weights_in_a_policys_state_may_change_between_chunks_and_compile_nothing():
+    traces = []
+
+    def act(weight, key, obs, first):
+        traces.append(1)
+        return weight, jnp.where(obs[:, 0] * weight > 2, 2, 0)
+
+    env = vectorize(counter(params=CounterParams(length=99)), N)
+    policy = Policy(lambda key, spec: 1.0, act)  # a Python number, as an untrained policy may have
+    carry, (_, first, _) = rollout(env, policy, KEY, 4)
+    carry = carry._replace(policy_state=jnp.float32(9.0))
+    _, (_, second, _) = rollout(env, policy, KEY, 4, start=carry)
+    np.testing.assert_array_equal(first[:, 0], [0, 0, 0, 2])
+    np.testing.assert_array_equal(second[:, 0], [0, 2, 0, 2])
+    assert len(traces) == 1
+
+
 def test_a_policy_may_close_over_what_is_traced_and_nothing_of_it_is_kept():
     env = vectorize(counter(params=CounterParams(length=99)), N)
     start = begin(env, lambda key, obs: None, KEY)
