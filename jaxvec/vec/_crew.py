@@ -129,7 +129,7 @@ class Crew:
             self._give_memory(worker)
         if not self._options.restart_workers:
             self._memory.seal()
-        self._running.words = self.words
+        self._running.closing = arrays["closing"]
 
     def _give_memory(self, worker: Worker) -> None:
         worker.channel.send(dumps(self._binding))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from jaxvec.errors import WorkerDiedError, WorkerTimeoutError
 from jaxvec.typing import Array
 from jaxvec.vec._channel import Channel, Fault
-from jaxvec.vec._worker import CLOSE
 
 _KILLED_JOIN = 5.0  # seconds a killed process has to disappear in
 
@@ -38,13 +37,13 @@ class Running:
 
     Attributes:
       workers: those that run.
-      words: their command words in shared memory; None until they are bound to it.
+      closing: tells them in shared memory, uint8 `[W]`, that it is the end; None until they are bound.
     """
 
     def __init__(self) -> None:
         self._caller = os.getpid()
         self.workers: list[Worker] = []
-        self.words: Array | None = None
+        self.closing: Array | None = None
 
     def end(self, timeout: float) -> Ending:
         """Lets all workers close their environments, and kills those that have not ended in time.
@@ -57,15 +56,15 @@ class Running:
         if os.getpid() != self._caller:  # a fork has a copy of this, but no workers of its own
             return ending
         workers, self.workers = self.workers, []
-        words, self.words = self.words, None
+        closing, self.closing = self.closing, None
         for worker in workers:
-            if words is None:  # some may not be bound to it: they hear that the channel closes
+            if closing is None:  # some may not be bound to it: they hear that the channel closes
                 worker.channel.close()
             else:
-                words[worker.number] = CLOSE
+                closing[worker.number] = 1
             worker.go.release()
         for worker in workers:
-            if words is not None:
+            if closing is not None:
                 fault = _farewell(worker.channel, deadline)
                 ending.faults.extend([fault] if fault else [])
             worker.process.join(max(0.0, deadline - time.monotonic()))

@@ -26,7 +26,7 @@ from jaxvec.vec._serve import Group, Served
 from jaxvec.vec._utils import same_space
 
 # Words of the caller (`command`) and of a worker (`status`, `row_status`).
-MESSAGE, STEP, CLOSE = 0, 1, 2
+MESSAGE, STEP = 0, 1
 PENDING, DONE, DONE_WITH_MESSAGE = 0, 1, 2
 
 MEASURED_STEPS = 20  # the first ones: do environments compute or wait?
@@ -68,6 +68,7 @@ def control_layout(num_workers: int, num_envs: int) -> Layout:
     word = np.dtype(np.uint8)
     return {
         "command": ((num_workers,), word),
+        "closing": ((num_workers,), word),  # 1: the end; the caller alone writes it
         "status": ((num_workers,), word),
         "row_status": ((num_envs,), word),
         "measured": ((num_workers, 3), np.dtype(np.float64)),  # seconds, CPU seconds, waits
@@ -153,22 +154,24 @@ class _Service:
         shared = {name: arrays[name] for name in binding.shared}
         space = group.envs[0].observation_space
         self._columns = columns_of(space, binding.num_envs, shared)
-        self._command, self._status = arrays["command"], arrays["status"]
+        self._command, self._closing = arrays["command"], arrays["closing"]
+        self._status = arrays["status"]
         self._row_status = arrays["row_status"]
         self._measure = _Measure(arrays["measured"][job.number])
         group.bind(self._columns)
 
     def run(self) -> None:
-        """Serves until the caller says `CLOSE`, or its end of the channel is gone."""
+        """Serves until the caller says that it is closing, or its end of the channel is gone."""
         job, group = self._job, self._group
         rows = slice(job.rows.start, job.rows.stop)
         while True:
             if not awaited(job.go, job.spin):
                 job.go.acquire()
-            word = self._command[job.number]
-            if word == CLOSE:
+            # Not a command word: those are taken back here, and with one the word of a caller that
+            # closes while a step is pending.
+            if self._closing[job.number]:
                 return
-            if word == STEP:
+            if self._command[job.number] == STEP:
                 assert self._columns.actions is not None
                 # A copy: an environment may keep its action, the caller writes the next one there.
                 self._step(self._columns.actions[rows].copy())

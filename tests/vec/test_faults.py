@@ -253,8 +253,6 @@ class _Reluctant:
         return self
 
 
-# Seen to fail on a loaded machine (a worker outlived close's 5 s): under investigation.
-@pytest.mark.long
 def test_infos_of_a_megabyte_arrive_from_every_environment():
     big = {"blob": np.arange(2**17)}
     venv = SubprocVecEnv([functools.partial(CountEnv, 3, info=big)] * 4, num_workers=2)
@@ -343,8 +341,6 @@ def test_misuse_is_refused_before_anything_is_sent():
         SubprocVecEnv([CountEnv, functools.partial(CountEnv, info={"a": _Reluctant()})])
 
 
-# Seen to fail on a loaded machine (a worker outlived close's 5 s): under investigation.
-@pytest.mark.long
 def test_a_venv_with_a_pending_step_can_be_closed_or_dropped():
     venv = SubprocVecEnv([CountEnv] * 2)
     venv.reset()
