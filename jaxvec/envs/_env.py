@@ -54,7 +54,8 @@ class BatchedEnv(NamedTuple):
     """`(state, mask, keys, options=None) -> (state, timestep)`.
 
     Rows where the mask (bool `[N]`) holds start anew, the others and all statistics stay as they are;
-    the timestep is to be read where `first` holds.
+    the timestep is to be read where `first` holds. With keys for all rows, nothing that follows depends
+    on the keys before.
     """
 
     step: Callable[[PyTree, Array], tuple[PyTree, Timestep]]  # (state, actions [N, *A])

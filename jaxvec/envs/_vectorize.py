@@ -160,9 +160,25 @@ def _batched(
             clock = jnp.zeros_like(clock)
             row_keys = jnp.where(mask, rows.row_keys(keys), row_keys)
         opening = rows.reset(_reset_keys(row_keys, clock), state.params, options)
+        resets = state.resets
+        if keys is not None and isinstance(resets, Opening):
+            resets = Opening(
+                rows.select(mask, opening.env, resets.env),
+                _select(mask, opening.obs, resets.obs),
+                _select(mask, opening.info, resets.info),
+            )
+        elif keys is not None and isinstance(resets, ResetPool):
+
+            def open_pool(pool_keys: Key) -> Opening:
+                return rows.reset(pool_keys, state.params, options)
+
+            new = first_resets("pool", pool_size, open_pool, row_keys, opening)
+            # With new keys for all rows, nothing may follow from the old ones any more.
+            resets = _select(mask.all(), new, resets)
         if mode == AutoresetMode.DISABLED:
             opening = opening._replace(obs=_select(mask, opening.obs, state.obs))
         state = state._replace(
+            resets=resets,
             env=rows.reopened(mask, opening.env, state.env, state.env),
             steps=jnp.where(mask, 0, state.steps),
             keys=row_keys,

@@ -200,6 +200,31 @@ def running_reset():
     return jax.jit(running()[0].reset_rows)
 
 
+@pytest.mark.parametrize("source", RESET_SOURCES)
+def test_after_a_reset_of_all_rows_with_new_keys_nothing_follows_from_the_old_ones(source):
+    env = vectorize(counter(params=ONE_STEP), 4, reset_source=source, pool_size=6)
+    keys, action = keys_from(hash_key(77), 4), np.zeros(4, np.int32)
+
+    @jax.jit
+    def both(old_keys):
+        old, _ = env.reset(old_keys)
+        renewed, _ = env.reset_rows(old, np.ones(4, bool), keys)
+        return env.step(renewed, action), env.step(env.reset(keys)[0], action)
+
+    (_, renewed), (_, whole) = both(keys_from(0, 4))
+    assert_same(renewed, whole)
+
+
+def test_a_row_that_is_reset_with_a_new_key_caches_its_new_start_and_the_others_theirs():
+    env = vectorize(counter(params=ONE_STEP), 4, reset_source="cached")
+    state, first = env.reset(keys_from(0, 4))
+    mask = np.array([True, False, False, True])
+    state, opened = env.reset_rows(state, mask, keys_from(hash_key(77), 4))
+    _, timestep = env.step(state, np.zeros(4, np.int32))
+    wanted = np.where(mask, opened.obs[:, 1], first.obs[:, 1])
+    np.testing.assert_array_equal(timestep.obs[:, 1], wanted)
+
+
 def test_a_reset_by_hand_of_no_row_changes_nothing():
     _, state = running()
     after, opened = running_reset()(state, np.zeros(4, bool))
