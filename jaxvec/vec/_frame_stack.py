@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from jaxvec.core._frame_stack import FrameStackState, frame_stack, stack_axis
 from jaxvec.core._transform import Timestep, VecSpec
+from jaxvec.core._xp import no_rows
 from jaxvec.typing import Array, Obs
 from jaxvec.vec._convert import copy_obs, timestep_of_reset, timestep_of_step
 from jaxvec.vec._transform import VecTransform
@@ -154,8 +155,11 @@ class VecFrameStack(VecTransform):
 
 def warn_if_final_is_lacking(timestep: Timestep) -> None:
     """Warns where an episode ended and its last observation is not known."""
-    ended = np.count_nonzero(timestep.done)
-    if ended and ended != (0 if timestep.final_rows is None else len(timestep.final_rows)):
+    done = timestep.done
+    if no_rows(done):
+        return
+    known = 0 if timestep.final_rows is None else len(timestep.final_rows)
+    if np.count_nonzero(done) != known:
         warnings.warn(
             "VecFrameStack wrapping a VecEnv without terminal_observation info: the last stack of the "
             "episode that ended is not known.",

@@ -42,6 +42,18 @@ def test_moments_are_sb3s_to_the_last_bit(shape, dtype, order):
     np.testing.assert_array_equal(rows, before)
 
 
+@pytest.mark.parametrize("shape", [(2, 40_000), (8, 100, 100), (256, 1200), (4096, 1030)])
+def test_moments_of_a_power_of_two_of_images_are_sb3s_to_the_last_bit(shape):
+    rng = np.random.default_rng(0)
+    theirs = SB3RunningMeanStd(shape=shape[1:])
+    ours = theirs.mean, theirs.var, np.float64(theirs.count)
+    for rows in (rng.integers(0, 256, shape), np.where(rng.random(shape) < 0.5, 0, 255)):
+        theirs.update(rows.astype(np.uint8))
+        ours = update_on_host(*ours, rows.astype(np.uint8), "float64")
+        np.testing.assert_array_equal(ours[0], theirs.mean)
+        np.testing.assert_array_equal(ours[1], theirs.var)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_standardized_numbers_are_those_of_the_formula_to_the_last_bit(shape, dtype):
