@@ -1,5 +1,6 @@
 """`JaxVecEnv`: environments that JAX steps, on Stable-Baselines3's face."""
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,27 +13,22 @@ from jaxvec.core._transform import Timestep, Transform
 from jaxvec.core._xp import check_one_of, map_obs
 from jaxvec.envs import BatchedEnv
 from jaxvec.errors import AlreadyPendingError, ClosedError, NotPendingError
-from jaxvec.random import bits_rows, row_words_from_seeds
+from jaxvec.random import row_words_from_seeds
 from jaxvec.typing import Action, Array, Obs, PyTree
 from jaxvec.vec._actions import Check, action_check
-from jaxvec.vec._base import ColumnVecEnv, SeedMode
+from jaxvec.vec._base import ColumnVecEnv, SeedMode, Where
 from jaxvec.vec._call import Results
 from jaxvec.vec._convert import StepReturn
 from jaxvec.vec._fused import Fusable, Run
 from jaxvec.vec._indices import Indices
-from jaxvec.vec._jax_edge import (
-    Output,
-    check_info_keys,
-    hand_of,
-    merged_rows,
-    option_arrays,
-    same_tree,
-)
+from jaxvec.vec._jax_attributes import RowAttributes
+from jaxvec.vec._jax_edge import Output, check_info_keys, hand_of, merged_rows
+from jaxvec.vec._jax_pictures import Pictures
+from jaxvec.vec._jax_resets import ResetInfos, RowKeys, grouped_options
+from jaxvec.vec._monitor_env import Monitor
 from jaxvec.vec._packing import Layout, Packed
 from jaxvec.vec._program import Groups, Program
-
-_FIRST_WORD, _SECOND_WORD = 0x72657365, 0x74206B65
-"""Salts of the two words of a later episode's key."""
+from jaxvec.vec._sb3 import MONITORS, loaded
 
 
 class JaxVecEnv(Fusable, ColumnVecEnv):
@@ -48,7 +44,8 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
       output: what observations, rewards and dones are: "numpy" arrays, which the caller may write into;
         "jax" arrays, which stay on the device; or "torch" tensors, which share the device's memory.
       info_keys: the entries of the environment's own info that infos show.
-      render_mode: "rgb_array", "human", or None.
+      render_mode: "rgb_array" for pictures: the environment's own, or gymnasium's for classic control;
+        "human" for a window that shows them; None for neither.
 
     Raises:
       TypeError: if `env` is no BatchedEnv.
@@ -57,7 +54,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
     """
 
     _passes = True
-    _reset_info: dict[str, PyTree]
+    _reset_infos: ResetInfos
 
     def __init__(
         self,
@@ -69,6 +66,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         render_mode: str | None = None,
     ) -> None:
         check_one_of("JaxVecEnv", "output", output, ("numpy", "jax", "torch"))
+        check_one_of("JaxVecEnv", "render_mode", render_mode, (None, "rgb_array", "human"))
         if not isinstance(env, BatchedEnv):
             raise TypeError(
                 f"JaxVecEnv: env is of type {type(env).__name__}, but N environments are needed: pass "
@@ -82,6 +80,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
             )
         self._env = env
         self._wanted_mode = render_mode
+        self._pictures = None if render_mode is None else Pictures(env)
         self._info_keys = tuple(info_keys)
         self._hand = hand_of(output)
         self._programs: dict[Any, Program] = {}
@@ -89,12 +88,14 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         self._pending: tuple[Run, Results] | None = None
         self._latest: tuple[Run, Results | Obs] | None = None
         self._closed = False
-        self._words = row_words_from_seeds([seed + row for row in range(env.spec.num_envs)])
-        self._resets = np.full(env.spec.num_envs, -1)
+        self._row_attributes: RowAttributes | None = None
+        self._keys = RowKeys([seed + row for row in range(env.spec.num_envs)])
         self._run: Run = Run(self, ())
         if info_keys:
             check_info_keys(env, self._info_keys)
         super().__init__(env.spec.num_envs, env.spec.observation_space, env.spec.action_space)
+        if env.env is not None:
+            self.metadata = {**env.env.metadata, **self.metadata}
 
     @property
     def waiting(self) -> bool:
@@ -152,10 +153,10 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
     def close(self) -> None:
         """Gives back what the environments hold."""
         self._closed = True
-        self._pending = self._latest = self._packed = None
+        self._pending = self._latest = self._packed = self._row_attributes = None
         self._programs.clear()
-
-    # What follows is for the run that is stepped, and for layers.
+        if self._pictures is not None:
+            self._pictures.close()
 
     def _program_of(self, transforms: tuple[Transform, ...], reads: Any) -> Program:
         """Returns the compiled functions of these layers; they are kept."""
@@ -174,10 +175,7 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
     @property
     def reset_infos(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The info of each environment's last reset: N dicts with the entries of `info_keys`."""
-        return [
-            map_obs(lambda column, row=row: column[row], self._reset_info)
-            for row in range(self.num_envs)
-        ]
+        return self._reset_infos.rows()
 
     def _check_can_step(self) -> None:
         if self._pending is not None:
@@ -219,9 +217,13 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
             self._take(self._pending[0])
 
     def _ensure_started(self) -> None:
-        """Makes the environments, by a reset of all of them."""
+        """Makes the environments, if nobody has reset them yet; their first reset stays to come."""
         if self._packed is None:
+            self._check_open()
+            kept = self._seeds, self._options, self._keys.copy()
             self._run.reset()
+            self._seeds, self._options, self._keys = kept
+            self._latest = None
 
     def _begin(self, layout: Layout) -> None:
         """Makes room for the environments' state."""
@@ -234,41 +236,15 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
           Bool `[N]`; uint32 `[N, 2]`, to be read where that holds; and which of these rows get which options.
         """
         rows = np.array(list(dict.fromkeys(self._get_indices(indices))), int)
+        groups = grouped_options(self._options, rows, self.num_envs)
         mask = np.zeros(self.num_envs, bool)
         mask[rows] = True
-        options = self._grouped_options(rows)
-        seeded = [row for row in rows.tolist() if self._seeds[row] is not None]
-        if seeded:
-            self._words[seeded] = row_words_from_seeds([self._seeds[row] for row in seeded])
-        self._resets[rows] += 1
-        self._resets[seeded] = 0
-        later = [bits_rows(self._words, self._resets, salt) for salt in (_FIRST_WORD, _SECOND_WORD)]
-        keys = np.where((self._resets == 0)[:, None], self._words, np.stack(later, axis=-1))
+        keys = self._keys.next(rows, self._seeds)
         self._seeds = [None if used else seed for used, seed in zip(mask, self._seeds, strict=True)]
         self._options = [
             {} if used else each for used, each in zip(mask, self._options, strict=True)
         ]
-        return mask, keys, options
-
-    def _grouped_options(self, rows: Array) -> Groups:
-        """Returns pairs of rows, bool `[N]`, and the options that these get; the rows are `rows` in all."""
-        if len(self._options) != self.num_envs:
-            raise IndexError(
-                f"reset: set_options got options for {len(self._options)} environments, but there are "
-                f"{self.num_envs}; give one dict for all, or one for each."
-            )
-        groups: list[tuple[Array, Any]] = []
-        for row in rows.tolist():
-            options = option_arrays(self._options[row])
-            for mask, other in groups:
-                if same_tree(options, other):
-                    mask[row] = True
-                    break
-            else:
-                mask = np.zeros(self.num_envs, bool)
-                mask[row] = True
-                groups.append((mask, options))
-        return tuple(groups)
+        return mask, keys, groups
 
     def _last_obs(self, run: Run) -> Obs:
         """Returns what a run has shown last, for the rows that a reset leaves alone."""
@@ -290,30 +266,84 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         return obs
 
     def _keep_reset_infos(self, results: Results, mask: Array) -> None:
-        """Keeps what resets told of the rows where the mask holds."""
-        if not (self._info_keys and mask.any()):
-            return
-        new = {key: map_obs(np.asarray, each) for key, each in results.reset_info().items()}
-        old = self._reset_info or new
-        self._reset_info = map_obs(partial(merged_rows, mask), new, old)
+        if self._info_keys:
+            self._reset_infos.keep(results.reset_info(), mask)
 
     def _clear_reset_infos(self) -> None:
-        self._reset_info = {}
+        self._reset_infos = ResetInfos(self.num_envs)
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Returns an attribute of each environment."""
-        if attr_name == "render_mode":
-            return [self._wanted_mode for _ in self._get_indices(indices)]
-        raise AttributeError(attr_name)
+        """Returns an attribute of each environment: a parameter, its state, a method, or what all share.
 
-    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        raise AttributeError(attr_name)
+        Raises:
+          AttributeError: if there is no such attribute; the message lists those that exist.
+        """
+        rows = list(self._get_indices(indices))
+        if attr_name == "render_mode":
+            return [self._wanted_mode for _ in rows]
+        return self._attributes().get(attr_name, rows)
+
+    def set_attr(
+        self, attr_name: str, value: Any, indices: Indices = None, *, where: Where = "outermost"
+    ) -> None:
+        """Sets a parameter of each environment, from the next step on; nothing is compiled for it.
+
+        Args:
+          attr_name: of the parameter, such as "gravity".
+          value: the same for all.
+          indices: which environments; None for all.
+          where: for other VecEnvs; here there are no wrappers.
+
+        Raises:
+          AttributeError: if there is no such parameter, or the parameters are compiled in.
+          ValueError: if the value does not fit it.
+        """
+        del where
+        self._attributes().put(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        raise AttributeError(method_name)
+        """Calls a method of the environment's record, `(state, params, ...)`, and returns the results.
+
+        Raises:
+          AttributeError: if there is no such method; the message lists those that exist.
+        """
+        rows = list(self._get_indices(indices))
+        if method_name != "render":
+            return self._attributes().call(method_name, rows, method_args, method_kwargs)
+        if self._pictures is None:
+            return [None for _ in rows]
+        if self.render_mode == "rgb_array":
+            return self._pictures.draw(self._attributes(), rows)
+        self._pictures.show(self._attributes(), rows)
+        return [None for _ in rows]
+
+    def get_images(self) -> Sequence[Array | None]:
+        """Returns a picture of each environment, `[H, W, 3]`; None each unless made for "rgb_array"."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"get_images: the environments were made with render_mode={self.render_mode!r}; pictures "
+                "need 'rgb_array'.",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return self.env_method("render")
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
-        """Tells for each environment whether it is wrapped by a class."""
-        return [False for _ in self._get_indices(indices)]
+        """Tells for each environment whether it is wrapped by a class.
+
+        Only by a Monitor it can be: where infos have "episode" because a layer of `jaxvec.wrap` made it.
+        """
+        monitored = "episode" in self._info_keys and wrapper_class in (
+            Monitor,
+            *loaded("Monitor", MONITORS),
+        )
+        return [monitored for _ in self._get_indices(indices)]
+
+    def _attributes(self) -> RowAttributes:
+        self._ensure_started()
+        if self._row_attributes is None:
+            assert self._packed is not None
+            self._row_attributes = RowAttributes(self._env, self._packed)
+        return self._row_attributes

@@ -197,11 +197,14 @@ class Packed:
         """Returns the tree with the number of each leaf in its place."""
         return jax.tree.unflatten(self.layout.structure, range(len(self.layout.slots)))
 
-    def leaf(self, index: int) -> Array:
-        """Returns one leaf as NumPy has it; a copy."""
+    def leaf(self, index: int, row: int | None = None) -> Array:
+        """Returns one leaf, or one row of it, as NumPy has it (typed keys as words); a copy."""
         slot = self.layout.slots[index]
-        buffer = np.asarray(self.buffers[slot.buffer])
-        return np.array(self.layout.view({slot.buffer: buffer}, index))
+        buffer = self.buffers[slot.buffer]
+        if slot.alone and row is not None:
+            return np.array(buffer[row])
+        leaf = self.layout.view({slot.buffer: np.asarray(buffer)}, index)
+        return np.array(leaf if row is None else leaf[row])
 
     def put(self, index: int, value: Array) -> None:
         """Puts another value in place of one leaf; nothing is compiled for it.

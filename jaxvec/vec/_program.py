@@ -131,10 +131,12 @@ class Program:
         return new, self._shown(timestep, levels, stepped=False)
 
     def _with_chosen_info(self, timestep: Timestep) -> Timestep:
-        return timestep._replace(
-            info={key: timestep.info[key] for key in self._info_keys},
-            reset_info={key: timestep.reset_info[key] for key in self._info_keys},
+        # What layers within the environment add to the info, a reset may not have.
+        info, reset_info = (
+            {key: given[key] for key in self._info_keys if key in given}
+            for given in (timestep.info, timestep.reset_info)
         )
+        return timestep._replace(info=info, reset_info=reset_info)
 
     def _level(self, place: int, timestep: Timestep) -> dict[str, PyTree]:
         return {name: getattr(timestep, name) for name in self._reads[place]}
