@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -29,6 +30,13 @@ _CLASSIC = {
     ),
 }
 """Name to module and class of gymnasium's, and the parameters that show in the picture."""
+
+
+def is_drawable(env: Any) -> bool:
+    """Tells whether `painter_of` has something that draws an environment (a `jaxvec.Env`) here."""
+    if env.render is not None:
+        return True
+    return env.metadata.get("name") in _CLASSIC and find_spec("pygame") is not None
 
 
 def painter_of(env: Any) -> Painter | None:

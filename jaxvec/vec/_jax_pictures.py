@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxvec.envs import BatchedEnv
-from jaxvec.render import Painter, Window, painter_of
+from jaxvec.render import Painter, Window, is_drawable, painter_of
 from jaxvec.typing import Array
 from jaxvec.vec._jax_attributes import RowAttributes
 from jaxvec.vec._utils import tile_images
@@ -21,19 +21,22 @@ class Pictures:
     """
 
     def __init__(self, env: BatchedEnv) -> None:
-        painter = None if env.env is None else painter_of(env.env)
-        if painter is None:
+        if env.env is None or not (is_drawable(env.env) or painter_of(env.env)):
             name = None if env.env is None else env.env.metadata.get("name")
             raise ValueError(
                 f"JaxVecEnv: there are no pictures of the environment {name!r}: its record has no "
                 "`render`. Add `render=(state) -> uint8 [H, W, 3]` to the Env, or make the VecEnv without "
                 "a render_mode."
             )
-        self._painter: Painter = painter
+        self._env = env.env
+        self._painter: Painter | None = None  # made for the first picture: it may load pygame
         self._window: Window | None = None
 
     def draw(self, attributes: RowAttributes, rows: Sequence[int]) -> list[Array]:
         """Returns a picture of each of these rows, uint8 `[H, W, 3]`."""
+        if self._painter is None:
+            self._painter = painter_of(self._env)
+            assert self._painter is not None
         return [self._painter(*attributes.row(row)) for row in rows]
 
     def show(self, attributes: RowAttributes, rows: Sequence[int]) -> None:

@@ -10,13 +10,14 @@ import gymnasium as gym
 from jaxvec.core._xp import check_one_of
 from jaxvec.errors import MissingExtraError
 from jaxvec.vec._classic import DummyVecEnv, SubprocVecEnv
-from jaxvec.vec._monitor import VecMonitor
 from jaxvec.vec._monitor_env import Monitor
 from jaxvec.vec._results import FilePath
 from jaxvec.vec._serve import adopted
 
 Backend = Literal["dummy", "subproc", "ray", "jax"]
-EnvId = str | Callable[..., Any]
+EnvId = str | Callable[..., Any] | tuple[Any, ...]
+"""An id, what returns an environment, or a jaxvec.Env or BatchedEnv (records, which are tuples)."""
+
 Keywords = dict[str, Any] | None
 
 
@@ -38,8 +39,8 @@ def make_vec_env(
     """Makes a VecEnv of N monitored environments.
 
     Args:
-      env_id: an id that is registered with gymnasium (with jaxvec.envs for `backend="jax"`), or something
-        that returns an environment.
+      env_id: an id that is registered with gymnasium, or something that returns an environment. For
+        `backend="jax"` one of jaxvec.envs, a function that returns a jaxvec.Env, or such an environment.
       n_envs: N.
       seed: of the first environment, at its first reset; environment i gets `seed + i`. Its action space gets
         `seed + start_index + i` at once. None draws one from NumPy's global generator.
@@ -48,18 +49,22 @@ def make_vec_env(
       wrapper_class: is put around each environment, outside of its Monitor.
       env_kwargs: for the environments. An id is made with `render_mode="rgb_array"` where it takes that.
       vec_env_cls: what to make of the environments' constructors; None for DummyVecEnv.
-      vec_env_kwargs: for the VecEnv.
+      vec_env_kwargs: for the VecEnv; for `backend="jax"` those of `vectorize` too.
       monitor_kwargs: for the Monitors.
       wrapper_kwargs: for the wrappers.
       backend: where the environments run, in place of `vec_env_cls`: "dummy" for this process, "subproc" for
-        worker processes, "ray" for a cluster, "jax" for one compiled function, which has a VecMonitor around
-        it in place of Monitors within.
+        worker processes, "ray" for a cluster (not built yet), "jax" for one compiled function, which has a
+        VecMonitor around it in place of Monitors within, and one monitor file.
 
     Returns:
       The VecEnv; its first reset takes the seeds.
 
     Raises:
-      ValueError: if both `vec_env_cls` and `backend` are given, or there is no such backend.
+      ValueError: if both `vec_env_cls` and `backend` are given, there is no such backend, or
+        `backend="jax"` is to wrap each environment.
+      UnknownEnvError: if `backend="jax"` has no environment of that id.
+      TypeError: if `backend="jax"` does not know an option.
+      NotImplementedError: for `backend="ray"`.
     """
     if backend is not None:
         check_one_of("make_vec_env", "backend", backend, ("dummy", "subproc", "ray", "jax"))
@@ -176,6 +181,10 @@ class _Make:
 
 
 def _made(env_id: EnvId, env_kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    if isinstance(env_id, tuple):
+        raise TypeError(
+            f'make_vec_env: env_id is a {type(env_id).__name__}, which JAX steps: pass backend="jax".'
+        )
     if not isinstance(env_id, str):
         return adopted(env_id(**env_kwargs))
     try:
@@ -186,27 +195,30 @@ def _made(env_id: EnvId, env_kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
 
 def _vec_env_of(backend: Backend | None) -> Callable[..., Any]:
     if backend == "ray":
-        return _named("RayVecEnv")
+        raise NotImplementedError(
+            'make_vec_env: backend="ray" is not built yet; pass backend="subproc" for worker processes on '
+            "this machine."
+        )
     return SubprocVecEnv if backend == "subproc" else DummyVecEnv
 
 
-def _named(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(import_module("jaxvec.vec"), name)
-    return found
-
-
-def _compiled(recipe: _Recipe, n_envs: int, rank: int, options: dict[str, Any]) -> VecMonitor:
+def _compiled(recipe: _Recipe, num_envs: int, rank: int, options: dict[str, Any]) -> Any:
     """Returns N environments as one compiled function, monitored."""
-    if recipe.wrapper_class is not None:
+    if recipe.wrapper_class is not None or recipe.wrapper_kwargs:
         raise ValueError(
-            'make_vec_env: wrapper_class wraps gymnasium environments, and backend="jax" has none: put '
-            "layers around the VecEnv (VecTransform), or into the environment (jaxvec.wrap)."
+            f"make_vec_env: wrapper_class={recipe.wrapper_class!r} wraps gymnasium environments, and "
+            'backend="jax" has none: put layers around the VecEnv (VecTransform), or into the environment '
+            "(jaxvec.wrap)."
         )
-    if isinstance(recipe.env_id, str):
-        env = import_module("jaxvec.envs").make(recipe.env_id, **recipe.env_kwargs)
-    else:
-        env = recipe.env_id(**recipe.env_kwargs)
-    filename = None if recipe.monitor_dir is None else recipe.monitor_dir / str(rank)
-    return VecMonitor(
-        _named("JaxVecEnv")(env, n_envs, **options), filename, **recipe.monitor_kwargs
+    # Loaded here only: a worker process that makes classic environments must not load jax.
+    venv = import_module("jaxvec.vec._jax_make").compiled_vec_env(
+        recipe.env_id,
+        num_envs,
+        env_kwargs=recipe.env_kwargs,
+        vec_env_kwargs=options,
+        monitor_kwargs=recipe.monitor_kwargs,
+        log=None if recipe.monitor_dir is None else recipe.monitor_dir / str(rank),
     )
+    if recipe.seed is not None:
+        venv.action_space.seed(recipe.seed + rank)
+    return venv
