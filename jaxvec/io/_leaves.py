@@ -49,10 +49,15 @@ def decode(path: Pathlike, where: str, saved: Leaf, like: Any) -> Any:
         impl = jax.random.key_impl(jax.numpy.empty((), like.dtype))
         if kind != f"key:{impl}":
             raise _misfit(path, where, kind, f"key:{impl}")
+        words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), like.dtype))
+        if array.dtype != words.dtype or array.shape[array.ndim - words.ndim :] != words.shape:
+            raise _misfit(path, where, _described(array), f"words of {impl}")
         array = jax.random.wrap_key_data(array, impl=impl)
     elif kind not in ("array", str(getattr(like, "dtype", None))):
         raise _misfit(path, where, kind, _described(like))
     elif kind != "array":
+        if array.dtype.itemsize != like.dtype.itemsize:
+            raise _misfit(path, where, _described(array), f"the bits of {like.dtype}")
         array = array.view(like.dtype)
     if isinstance(like, bool | int | float) and not isinstance(like, np.generic):
         kinds = {bool: "b", int: "iu", float: "fiu"}[type(like)]

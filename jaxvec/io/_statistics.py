@@ -8,9 +8,10 @@ import numpy as np
 
 from jaxvec.core._moments import RunningMoments
 from jaxvec.core._statistics import Statistics
+from jaxvec.errors import FileFormatError
 from jaxvec.io._files import check_same_leaves, opened, write
 from jaxvec.io._leaves import Pathlike, decode, encode
-from jaxvec.io._trees import leaves_by_path, map_leaves
+from jaxvec.io._trees import leaves_by_path, map_leaves, named
 from jaxvec.typing import Array, PyTree
 
 
@@ -83,10 +84,17 @@ def read_statistics(path: Pathlike) -> dict[str, RunningMoments]:
         places = dict.fromkeys(name.rpartition(".")[0] for name in found)
         fields = {f"{place}.{name}" for place in places for name in RunningMoments._fields}
         check_same_leaves(path, set(found), fields)
-        return {
-            place: RunningMoments(*(found(f"{place}.{name}")[0] for name in RunningMoments._fields))
-            for place in places
-        }
+        return {place: _moments_at(path, place, found) for place in places}
+
+
+def _moments_at(path: Pathlike, place: str, found: Any) -> RunningMoments:
+    moments = RunningMoments(*(found(f"{place}.{name}")[0] for name in RunningMoments._fields))
+    if any(word.dtype.kind != "f" for word in moments):
+        raise FileFormatError(
+            f"{os.fspath(path)}: the moments {named(place)} are of {[str(w.dtype) for w in moments]}, but "
+            "they must be floating point: the file was not written by save_statistics."
+        )
+    return moments
 
 
 def _statistics_of(state: PyTree) -> dict[str, Statistics]:
