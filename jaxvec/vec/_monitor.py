@@ -82,9 +82,9 @@ class VecMonitor(VecTransform):
                 column[row] = infos[row][key]
             episode[key] = column
         if self.results_writer is not None:
-            columns = {key: np.asarray(column) for key, column in episode.items()}
-            for row in ended:
-                self.results_writer.write_row({key: each[row] for key, each in columns.items()})
+            self.results_writer.write_rows(
+                {key: np.asarray(column)[ended] for key, column in episode.items()}
+            )
         self.episode_count += len(ended)
         return timestep.with_info({**timestep.info, "episode": episode})
 

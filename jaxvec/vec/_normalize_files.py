@@ -9,6 +9,7 @@ from jaxvec.core._moments import RunningMoments
 from jaxvec.core._statistics import Statistics
 from jaxvec.errors import FileFormatError
 from jaxvec.io import read_metadata, read_statistics, save_statistics
+from jaxvec.io._targets import replacing
 from jaxvec.vec._mean_std import RunningMeanStd, holders_of
 from jaxvec.vec._pickles import Record, read_pickle, write_pickle
 
@@ -59,7 +60,7 @@ def save_normalize(path: FilePath, normalize: Any) -> None:
 def write_for_sb3(path: FilePath, normalize: Any) -> None:
     """Writes a VecNormalize to a pickle that SB3's `VecNormalize.load` reads."""
     data = write_pickle(_sb3_attributes(normalize))
-    with open(path, "wb") as file:
+    with replacing("save", path) as file:
         file.write(data)
 
 

@@ -7,12 +7,16 @@ in a carriage return and a line feed, on every system.
 import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from jaxvec.errors import ClosedError, JaxvecError, MissingExtraError
+from jaxvec.io._targets import check_target
 
 EXT = "monitor.csv"
 
@@ -24,7 +28,7 @@ class LoadMonitorResultsError(JaxvecError):
 
 
 class ResultsWriter:
-    """Writes a `monitor.csv`, row by row; each row is in the file when the call returns.
+    """Writes a `monitor.csv`; what a call writes is in the file when it returns.
 
     Args:
       filename: of the file. `.monitor.csv` is added unless it ends so; a folder gets a `monitor.csv`.
@@ -32,6 +36,9 @@ class ResultsWriter:
       header: for the first line: `t_start`, seconds since the epoch, and `env_id`.
       extra_keys: further columns, after the return `r`, the length `l` and the time `t`.
       override_existing: write a new file; otherwise append rows to the one that is there.
+
+    Raises:
+      OSError: if the file cannot be written, or is there and no regular file (a pipe, a device).
     """
 
     def __init__(
@@ -41,11 +48,13 @@ class ResultsWriter:
         extra_keys: Sequence[str] = (),
         override_existing: bool = True,
     ) -> None:
-        self.filename = _with_extension(os.fspath(filename))
+        self.filename = os.path.realpath(monitor_filename(filename))
         Path(self.filename).parent.mkdir(parents=True, exist_ok=True)
+        check_target("ResultsWriter", self.filename)
         mode = "w" if override_existing else "a"
         self.file_handler = open(self.filename, mode, newline="\n")  # noqa: SIM115
         self.logger = csv.DictWriter(self.file_handler, fieldnames=("r", "l", "t", *extra_keys))
+        self._rows = csv.writer(self.file_handler)
         if override_existing:
             self.file_handler.write(f"#{json.dumps(header or {})}\n")
             self.logger.writeheader()
@@ -57,24 +66,46 @@ class ResultsWriter:
         Raises:
           ClosedError: if the file was closed.
         """
+        self._check_open()
+        self.logger.writerow(epinfo)
+        self.file_handler.flush()
+
+    def write_rows(self, columns: Mapping[str, Iterable[Any]]) -> None:
+        """Writes the rows of many episodes at once.
+
+        Args:
+          columns: `r`, `l`, `t` and the `extra_keys`, one entry for each episode.
+
+        Raises:
+          ClosedError: if the file was closed.
+        """
+        self._check_open()
+        names = self.logger.fieldnames
+        self._rows.writerows(zip(*(columns[name] for name in names), strict=True))
+        self.file_handler.flush()
+
+    def _check_open(self) -> None:
         if self.file_handler.closed:
             raise ClosedError(
                 f"{self.filename}: an episode ended after the monitor was closed, so its row cannot be "
                 "written; close the environment when you are done with it."
             )
-        self.logger.writerow(epinfo)
-        self.file_handler.flush()
 
     def close(self) -> None:
         """Closes the file."""
         self.file_handler.close()
 
 
-def _with_extension(filename: str) -> str:
-    if not filename.endswith(EXT):
-        inside = Path(filename).is_dir()
-        filename = str(Path(filename) / EXT) if inside else f"{filename}.{EXT}"
-    return os.path.realpath(filename)
+def monitor_filename(filename: FilePath) -> str:
+    """Returns the file that a log of this name goes to, as SB3 names it.
+
+    `.monitor.csv` is added unless the name ends in `monitor.csv`, even to a `.csv`: `load_results` looks for
+    that ending. A folder gets a `monitor.csv`.
+    """
+    name = os.fspath(filename)
+    if name.endswith(EXT):
+        return name
+    return str(Path(name) / EXT) if Path(name).is_dir() else f"{name}.{EXT}"
 
 
 def get_monitor_files(path: FilePath) -> list[str]:
@@ -100,7 +131,8 @@ def load_results(path: FilePath) -> Any:
         pandas: Any = import_module("pandas")
     except ImportError as error:
         raise MissingExtraError(
-            "load_results returns a pandas.DataFrame, and pandas is not installed: install pandas."
+            "load_results returns a pandas.DataFrame, and pandas is not installed: pip install "
+            "'jaxvec[plot]'."
         ) from error
     files = get_monitor_files(path)
     if not files:
@@ -124,11 +156,53 @@ def load_results(path: FilePath) -> Any:
     return joined
 
 
+class Log(NamedTuple):
+    """What a monitor file tells of its E episodes, in the order in which they ended.
+
+    Attributes:
+      header: the first line: `t_start`, seconds since the epoch, and `env_id`.
+      returns: float64 `[E]`.
+      lengths: float64 `[E]`, steps.
+      times: float64 `[E]`, seconds since `t_start`.
+    """
+
+    header: dict[str, Any]
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.float64]
+    times: npt.NDArray[np.float64]
+
+
+def read_log(name: FilePath) -> Log:
+    """Reads one monitor file, without pandas.
+
+    A row that was cut off at the end, by a crash or because the run is still going, is left out.
+
+    Raises:
+      LoadMonitorResultsError: if it is no monitor file, or a row holds no numbers.
+      OSError: if it cannot be read.
+    """
+    path = os.fspath(name)
+    with open(path, newline="") as file:
+        try:
+            header = _header(path, file.readline())
+            names, *rows = csv.reader(file)
+            if rows and len(rows[-1]) < len(names):
+                rows.pop()
+            places = [names.index(each) for each in ("r", "l", "t")]
+            numbers = np.array([[float(row[place]) for place in places] for row in rows])
+        except (ValueError, IndexError) as error:
+            raise LoadMonitorResultsError(
+                f"{path} is damaged, or no monitor file: {error}. Such a file has a line of JSON after "
+                "'#', the names r,l,t, and one row of numbers for each episode."
+            ) from error
+    return Log(header, *numbers.reshape(-1, 3).T)
+
+
 def _header(name: str, line: str) -> dict[str, Any]:
     if not line.startswith("#"):
         raise LoadMonitorResultsError(
-            f"load_results: {name} begins with {line[:40]!r}, but a monitor file begins with a line of "
-            "JSON after '#'. Move files of others out of the folder."
+            f"{name} begins with {line[:40]!r}, but a monitor file begins with a line of JSON after '#'. "
+            "Leave files of others out."
         )
     header: dict[str, Any] = json.loads(line[1:])
     return header
