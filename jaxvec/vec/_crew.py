@@ -10,7 +10,13 @@ from jaxvec.vec._channel import Fault, dumps, raised
 from jaxvec.vec._columns import Columns, columns_of, layout_of
 from jaxvec.vec._memory import SharedArrays
 from jaxvec.vec._running import Ending, Running, Worker, died
-from jaxvec.vec._starting import context_of, pickled_env_fns, start_worker, usable_cores
+from jaxvec.vec._starting import (
+    context_of,
+    forget_name,
+    pickled_env_fns,
+    start_worker,
+    usable_cores,
+)
 from jaxvec.vec._utils import same_space
 from jaxvec.vec._worker import DONE, Binding, Built, control_layout
 
@@ -101,6 +107,7 @@ class Crew:
                 raise died(worker, "__init__", self._options.owner) from None
             if isinstance(message, Fault):
                 raise raised(message, self._options.owner)
+            forget_name(worker.go)
             built: Built = message
             return built
 
@@ -127,8 +134,9 @@ class Crew:
         self.status[:] = self.row_status[:] = DONE
         for worker in self.workers:
             self._give_memory(worker)
-        if not self._options.restart_workers:
+        if not self._options.restart_workers:  # those that come later need both
             self._memory.seal()
+            forget_name(self.ready)
         self._running.closing = arrays["closing"]
 
     def _give_memory(self, worker: Worker) -> None:

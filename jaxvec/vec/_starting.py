@@ -4,6 +4,7 @@ import itertools
 import multiprocessing as mp
 import os
 from collections.abc import Callable, Sequence
+from multiprocessing import util
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -62,6 +63,18 @@ def start_worker(
     finally:
         theirs.connection.close()
     return Worker(number, rows, process, ours, go)
+
+
+def forget_name(semaphore: Any) -> None:
+    """Takes a semaphore's name out of the system, once every process that needs it has it.
+
+    Otherwise the name is there until the semaphore is gone, and a caller that is killed leaves it behind.
+    """
+    # multiprocessing registers the removal for the object's end; here it is done now, and once.
+    for finalizer in list(util._finalizer_registry.values()):  # type: ignore[attr-defined]
+        reference = vars(finalizer).get("_weakref")  # some belong to no object
+        if reference is not None and reference() is semaphore:
+            finalizer()
 
 
 def usable_cores() -> int:

@@ -1,6 +1,7 @@
 """Whole programs: interrupted, killed, without a guard; what they leave, say, and have imported."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,37 @@ def test_no_worker_outlives_a_caller_that_is_killed(tmp_path, start_method, what
     assert wait_until(lambda: not any(map(is_running, pids)), 10)
     process.stdout.close()
     process.stderr.close()
+
+
+def mapped_names(pid):
+    """Returns the files in shared memory that a process has mapped, removed ones too."""
+    text = Path(f"/proc/{pid}/maps").read_text()
+    return set(re.findall(r"/dev/shm/\S+|/memfd:\S+", text))
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_kill_of_all_processes_at_once_leaves_no_semaphore_and_no_memory(tmp_path, start_method):
+    process = start(write(tmp_path, STEPPING), start_method, "step")
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    names = set.union(*map(mapped_names, pids))
+    os.killpg(process.pid, signal.SIGKILL)  # those that would clean up after it as well
+    _, errors = process.communicate(timeout=20)
+    assert errors == ""
+    assert any("memfd" in name for name in names)
+    assert sum("sem." in name for name in names) == 3
+    assert not [name for name in names if Path(name).exists()]
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_a_kill_of_the_caller_alone_leaves_nothing_and_warns_of_nothing(tmp_path, start_method):
+    process = start(write(tmp_path, STEPPING), start_method, "step")
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    names = set.union(*map(mapped_names, pids))
+    process.kill()
+    _, errors = process.communicate(timeout=20)  # ends when the last process has ended
+    assert errors == ""
+    assert not any(map(is_running, pids))
+    assert not [name for name in names if Path(name).exists()]
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
