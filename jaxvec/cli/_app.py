@@ -8,6 +8,7 @@ from rich.console import Console
 
 from jaxvec._version import __version__
 from jaxvec.cli._failure import FAILED, failing
+from jaxvec.cli._rollout import Backend, Request, run
 
 app = typer.Typer(
     help="Roll out JAX-native reinforcement-learning environments, thousands at a time.",
@@ -53,6 +54,13 @@ def rollout(
         typer.Option(min=1, metavar="T", help="Truncate episodes at T steps, not where ENV would."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            help="One compiled loop (scan), or a VecEnv: of JAX's environments (jax-vec), or of "
+            "gymnasium's in this process (dummy) or in workers (subproc)."
+        ),
+    ] = "scan",
     policy: Annotated[
         str,
         typer.Option(
@@ -62,11 +70,18 @@ def rollout(
     ] = "random",
     monitor: Annotated[
         Path | None,
-        typer.Option(help="Write one row per episode, as Stable-Baselines3's Monitor does."),
+        typer.Option(
+            help="Write one row per episode, as Stable-Baselines3's Monitor does, which adds "
+            ".monitor.csv to names that do not end so."
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the episodes' returns.")] = None,
     save_stats: Annotated[
-        Path | None, typer.Option(help="Save the statistics of --normalize (.npz).")
+        Path | None,
+        typer.Option(
+            help="Save the statistics of --normalize: for jaxvec.io.load_statistics, or from a VecEnv "
+            "for VecNormalize.load (.npz, else a pickle that Stable-Baselines3 loads too)."
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
@@ -79,7 +94,6 @@ def rollout(
     Returns are sums of the environment's own rewards.
     """
     from jaxvec.cli._report import print_json, print_report
-    from jaxvec.cli._rollout import Request, run
 
     request = Request(
         env=env,
@@ -89,6 +103,7 @@ def rollout(
         normalize=normalize,
         time_limit=time_limit,
         seed=seed,
+        backend=backend,
         policy=policy,
         monitor=monitor,
         plot=plot,

@@ -15,6 +15,8 @@ _LIBRARIES = (
     *("site-packages", "dist-packages", "<"),
     *(str(Path(file).parent) for file in (traceback.__file__, jaxvec.__file__)),
 )
+# Kinds of error that say nothing beside their message.
+_PLAIN = (ValueError, TypeError, KeyError, AssertionError, OSError, jaxvec.errors.JaxvecError)
 
 
 class Failure(Exception):  # noqa: N818  it is how a command ends, not a kind of error
@@ -32,7 +34,7 @@ class Failure(Exception):  # noqa: N818  it is how a command ends, not a kind of
 
 @contextmanager
 def failing(doing: str, exit_code: int = BAD_INPUT) -> Iterator[None]:
-    """Turns any exception of the body into a `Failure` that says what was being done.
+    """Turns any exception of the body, and a call of `sys.exit`, into a `Failure` that says what was done.
 
     Args:
       doing: how the line begins; "" where the exception's message says enough.
@@ -42,7 +44,7 @@ def failing(doing: str, exit_code: int = BAD_INPUT) -> Iterator[None]:
         yield
     except Failure:
         raise
-    except Exception as error:  # a user's own code may raise anything
+    except (Exception, SystemExit) as error:  # a user's own code may raise anything
         raise Failure(f"{doing}: {told(error)}" if doing else told(error), exit_code) from error
 
 
@@ -60,6 +62,8 @@ def told(error: BaseException) -> str:
     ]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
     kind = type(error).__name__
-    if not place and isinstance(error, ValueError | TypeError | KeyError):
+    if isinstance(error, SystemExit):
+        return f"{place}it ends the program by sys.exit({', '.join(map(repr, error.args))})"
+    if not place and isinstance(error, _PLAIN) and message:
         return message
     return f"{place}{kind}: {message}" if message else f"{place}{kind}"

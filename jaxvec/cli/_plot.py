@@ -1,11 +1,13 @@
 """Pictures of a run, drawn without a screen."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from jaxvec.cli._monitor import Tally
+from jaxvec.cli._episodes import Tally
 from jaxvec.errors import MissingExtraError
+from jaxvec.io._targets import replacing
 
 
 def check_plot(path: Path) -> None:
@@ -64,4 +66,10 @@ def plot_returns(path: Path, tally: Tally, env: str, num_envs: int) -> None:
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
     else:
         axes.text(0.5, 0.5, "no episode ended", ha="center", transform=axes.transAxes)
-    figure.savefig(path, dpi=150)
+    save_figure(path, figure)
+
+
+def save_figure(path: Path, figure: Any) -> None:
+    """Writes a picture, whole or not at all; the ending of its name says of what kind."""
+    with replacing("savefig", path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix[1:].lower())

@@ -16,14 +16,16 @@ def print_json(value: Any) -> None:
 
 def print_report(report: Report) -> None:
     """Prints the closing table of a rollout."""
-    table = Table(title=f"{report.env}, {report.num_envs:,} environments", title_justify="left")
+    title = f"{report.env}, {report.num_envs:,} environments, {report.backend}"
+    table = Table(title=title, title_justify="left")
     table.add_column()
     table.add_column(justify="right")
     table.show_header = False
     table.add_row("layers", ", ".join(report.layers))
     table.add_row("environment steps", f"{report.env_steps:,}")
-    table.add_row("steps/s, without compiling", f"{report.steps_per_second:,.0f}")
-    table.add_row("time, compiling", f"{report.compile_seconds:.2f} s")
+    before = "compiling" if report.backend == "scan" else "starting"
+    table.add_row(f"steps/s, without {before}", f"{report.steps_per_second:,.0f}")
+    table.add_row(f"time, {before}", f"{report.compile_seconds:.2f} s")
     table.add_row("time, stepping", f"{report.seconds:.2f} s")
     table.add_row("episodes", f"{report.episodes:,}")
     table.add_row("return, mean (min to max)", _spread(report.returns))

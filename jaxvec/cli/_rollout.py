@@ -2,50 +2,58 @@
 
 The layers, from the environment on: a check for NaN and infinity, episode statistics, the frame stack, the
 normalization of observations and of rewards. Episode statistics lie under the normalization, so that they
-report the environment's own rewards.
+report the environment's own rewards. All back ends have the same layers: "scan" as one compiled loop, the
+others as VecEnv and its wrappers.
 """
 
 import contextlib
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from jaxvec.cli._episodes import Episodes, Tally, write_episodes
 from jaxvec.cli._failure import FAILED, Failure, failing
-from jaxvec.cli._monitor import Episodes, MonitorFile, Tally
-from jaxvec.cli._targets import load_env, load_policy
+from jaxvec.cli._outputs import check_outputs, opened_log
+from jaxvec.cli._targets import classic_maker, load_env, load_policy
+
+Backend = Literal["scan", "jax-vec", "dummy", "subproc"]
 
 
 class Request(NamedTuple):
     """The options of `jaxvec rollout`."""
 
     env: str
-    num_envs: int
-    num_steps: int
-    frame_stack: int | None
-    normalize: bool
-    time_limit: int | None
-    seed: int
-    policy: str
-    monitor: Path | None
-    plot: Path | None
-    save_stats: Path | None
+    num_envs: int = 1024
+    num_steps: int = 1000
+    frame_stack: int | None = None
+    normalize: bool = False
+    time_limit: int | None = None
+    seed: int = 0
+    policy: str = "random"
+    monitor: Path | None = None
+    plot: Path | None = None
+    save_stats: Path | None = None
+    backend: Backend = "scan"
+    num_workers: int | None = None  # of "subproc"; None for one per core
 
 
 class Report(NamedTuple):
     """What became of a rollout; `_asdict` is the object that `--json` prints."""
 
     env: str
+    backend: str
     num_envs: int
     num_steps: int
     seed: int
     policy: str
     layers: list[str]  # from the environment on
     env_steps: int
-    seconds: float  # on the device, without compiling
+    seconds: float  # of stepping, without what comes before
     steps_per_second: float  # environment steps by these seconds
-    compile_seconds: float
+    compile_seconds: (
+        float  # before: compiling, and, of a VecEnv, making it, its reset and its first step
+    )
     episodes: int
     returns: dict[str, float | None]  # mean, min, max
     lengths: dict[str, float | None]  # mean, min, max; steps
@@ -62,52 +70,52 @@ def run(request: Request, console: Any) -> Report:
     Raises:
       Failure: for bad input, and when the run fails.
     """
-    _check_files(request)
-    layers = _layers(request)
-    todo = _compiled(request, layers, console)
+    if request.save_stats is not None and not request.normalize:
+        raise Failure("--save-stats has nothing to save without --normalize.")
+    check_outputs(monitor=request.monitor, plot=request.plot, save_stats=request.save_stats)
     tally, files = Tally(request.num_steps), {}
     with contextlib.ExitStack() as stack:
+        todo = started(request, console)
+        stack.callback(todo.close)
         record = tally.add
         if request.monitor is not None:
-            with failing(f"--monitor {request.monitor}"):
-                monitor = MonitorFile(request.monitor, request.env, time.time())
-            stack.enter_context(monitor)
-            files["monitor"] = str(monitor.path)
+            log = stack.enter_context(opened_log(request.monitor, request.env))
+            files["monitor"] = log.filename
 
             def record(episodes: Episodes) -> None:
                 tally.add(episodes)
-                monitor.write(episodes)
+                with failing(f"--monitor {request.monitor}", FAILED):
+                    write_episodes(log, episodes)
 
         advance = stack.enter_context(_progress(console, request))
-        seconds = 0.0
+        seconds, timed = 0.0, 0
         for piece in todo.pieces():
             seconds += piece.seconds
+            timed += piece.length * (piece.seconds > 0)
             record(piece.episodes)
             advance(piece.length * request.num_envs)
+        if request.save_stats is not None:
+            with failing(f"--save-stats {request.save_stats}", FAILED):
+                todo.save_statistics(request.save_stats)
+            files["statistics"] = str(request.save_stats)
     if request.plot is not None:
         from jaxvec.cli._plot import plot_returns
 
         with failing(f"--plot {request.plot}", FAILED):
             plot_returns(request.plot, tally, request.env, request.num_envs)
         files["plot"] = str(request.plot)
-    if request.save_stats is not None:
-        from jaxvec.io import save_statistics
 
-        with failing(f"--save-stats {request.save_stats}", FAILED):
-            save_statistics(request.save_stats, todo.carry.env_state)
-        files["statistics"] = str(request.save_stats)
-
-    env_steps = request.num_steps * request.num_envs
     return Report(
         env=request.env,
+        backend=request.backend,
         num_envs=request.num_envs,
         num_steps=request.num_steps,
         seed=request.seed,
         policy=request.policy,
-        layers=list(layers),
-        env_steps=env_steps,
+        layers=_layer_names(request),
+        env_steps=request.num_steps * request.num_envs,
         seconds=seconds,
-        steps_per_second=env_steps / max(seconds, 1e-9),
+        steps_per_second=timed * request.num_envs / max(seconds, 1e-9),
         compile_seconds=todo.compile_seconds,
         episodes=tally.count,
         returns=tally.summary(0),
@@ -116,29 +124,89 @@ def run(request: Request, console: Any) -> Report:
     )
 
 
-def _compiled(request: Request, layers: dict[str, Any], console: Any) -> Any:
-    """Returns the run that is ready to advance."""
+def started(request: Request, console: Any) -> Any:
+    """Returns the run that is ready to advance: a `Run`, or a `VecRun` that has made its first step.
+
+    Raises:
+      Failure: if environment, layers and policy do not fit together.
+    """
+    _check_jax(request.backend)
+    waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
+    with waiting, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        todo = _compiled(request) if request.backend == "scan" else _stepped(request)
+    for warning in caught:
+        line = f"warning: {' '.join(str(warning.message).split())}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return todo
+
+
+def _check_jax(backend: Backend) -> None:
+    """Finds out whether JAX can do its part, which nobody's option is to be blamed for."""
+    import jax
+
+    config: Any = jax.config  # its types do not know its flags
+    platforms = config.jax_platforms
+    chosen = f" (JAX_PLATFORMS={platforms})" if platforms else ""
+    with failing(f"JAX finds no device to run on{chosen}"):
+        jax.devices()
+    if config.jax_disable_jit and backend in ("scan", "jax-vec"):
+        raise Failure(
+            f"JAX_DISABLE_JIT is set, and --backend {backend} is one compiled program: unset it, or take "
+            "--backend dummy."
+        )
+
+
+def _compiled(request: Request) -> Any:
     from jaxvec import named_chain
     from jaxvec.cli._run import Run
-    from jaxvec.envs import vectorize
     from jaxvec.random import hash_key
 
     with failing(f"--seed {request.seed}"):
         key = hash_key(request.seed)
+    bare = _vectorized(request)
+    policy = load_policy(request.policy)
+    return Run(bare, named_chain(**_layers(request)), policy, key, request.num_steps)
+
+
+def _vectorized(request: Request) -> Any:
+    """Returns N environments, without layers."""
+    from jaxvec.envs import vectorize
+
     env = load_env(request.env)
     if request.time_limit is not None:
         env = env._replace(max_episode_steps=request.time_limit)
-    waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
-    with waiting, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        with failing(request.env):
-            bare = vectorize(env, request.num_envs)
-        policy = load_policy(request.policy, bare)
-        todo = Run(bare, named_chain(**layers), policy, key, request.num_steps)
-    for warning in caught:
-        line = f"warning: {warning.message}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return todo
+    with failing(request.env):
+        return vectorize(env, request.num_envs)
+
+
+def _stepped(request: Request) -> Any:
+    from jaxvec.cli._vec_run import VecRun
+    from jaxvec.random import hash_key
+
+    with failing(f"--seed {request.seed}"):
+        hash_key(request.seed)
+    return VecRun(
+        _vec_env_maker(request),
+        load_policy(request.policy),
+        request.seed,
+        request.num_steps,
+        stack=request.frame_stack,
+        normalize=request.normalize,
+    )
+
+
+def _vec_env_maker(request: Request) -> Callable[[], Any]:
+    """Returns what makes the VecEnv, without layers."""
+    from jaxvec import vec
+
+    if request.backend == "jax-vec":
+        bare = _vectorized(request)
+        return lambda: vec.JaxVecEnv(bare)
+    env_fns = [classic_maker(request.env, request.time_limit)] * request.num_envs
+    if request.backend == "dummy":
+        return lambda: vec.DummyVecEnv(env_fns)
+    return lambda: vec.SubprocVecEnv(env_fns, num_workers=request.num_workers or "auto")
 
 
 def _layers(request: Request) -> dict[str, Any]:
@@ -151,31 +219,22 @@ def _layers(request: Request) -> dict[str, Any]:
         normalize_reward,
     )
 
-    layers = {"check_finite": check_finite(), "episode_statistics": episode_statistics()}
-    if request.frame_stack is not None:
-        layers["frame_stack"] = frame_stack(request.frame_stack)
-    if request.normalize:
-        layers["normalize_observation"] = normalize_observation()
-        layers["normalize_reward"] = normalize_reward()
-    return layers
+    make = {
+        "check_finite": check_finite,
+        "episode_statistics": episode_statistics,
+        "frame_stack": lambda: frame_stack(request.frame_stack or 1),
+        "normalize_observation": normalize_observation,
+        "normalize_reward": normalize_reward,
+    }
+    return {name: make[name]() for name in _layer_names(request)}
 
 
-def _check_files(request: Request) -> None:
-    """Finds what cannot be written before anything runs."""
-    if request.save_stats is not None and not request.normalize:
-        raise Failure("--save-stats has nothing to save without --normalize.")
-    if request.plot is not None:
-        with failing("--plot"):
-            from jaxvec.cli._plot import check_plot
-
-            check_plot(request.plot)
-    for option, path in (
-        ("--monitor", request.monitor),
-        ("--plot", request.plot),
-        ("--save-stats", request.save_stats),
-    ):
-        if path is not None and not path.parent.is_dir():
-            raise Failure(f"{option} {path}: there is no folder {path.parent}.")
+def _layer_names(request: Request) -> list[str]:
+    return [
+        *("check_finite", "episode_statistics"),
+        *["frame_stack"] * (request.frame_stack is not None),
+        *["normalize_observation", "normalize_reward"] * request.normalize,
+    ]
 
 
 @contextlib.contextmanager

@@ -7,17 +7,28 @@ the rest that is left at the end, and pieces may follow the clock: each takes ab
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxvec.cli._episodes import Episodes
 from jaxvec.cli._failure import FAILED, Failure, failing, told
-from jaxvec.cli._monitor import Episodes
 from jaxvec.core._checks import raise_if_not_finite
 from jaxvec.core._transform import Timestep, Transform
-from jaxvec.envs import BatchedEnv, Carry, Policy, PolicyFunction, begin, rollout, wrap
+from jaxvec.envs import (
+    BatchedEnv,
+    Carry,
+    Policy,
+    PolicyFunction,
+    begin,
+    random_policy,
+    rollout,
+    wrap,
+)
+from jaxvec.io import save_statistics
 from jaxvec.typing import Action, Array, Key, Obs
 
 _SECONDS_PER_PIECE = 0.2
@@ -37,7 +48,7 @@ class Piece(NamedTuple):
     """One piece of a run, done."""
 
     length: int  # steps
-    seconds: float  # that it took on the device
+    seconds: float  # that its steps took
     episodes: Episodes
 
 
@@ -48,7 +59,7 @@ class Run:
       bare: N environments.
       layers: what is put on top of them; `check_finite` and `episode_statistics` are among them, and
         none that changes actions.
-      policy: what acts, for the environments with their layers.
+      policy: what acts, for the environments with their layers; None for random actions.
       key: one key.
       num_steps: T.
 
@@ -61,15 +72,16 @@ class Run:
         self,
         bare: BatchedEnv,
         layers: Transform,
-        policy: PolicyFunction | Policy,
+        policy: PolicyFunction | Policy | None,
         key: Key,
         num_steps: int,
     ) -> None:
-        self._bare, self._env, self._policy = bare, wrap(bare, layers), policy
-        self._num_steps = num_steps
+        self._bare, self._num_steps = bare, num_steps
         self._most = max(1, min(num_steps, _ROWS_PER_PIECE // bare.spec.num_envs))
         started = time.perf_counter()
         with failing(""):
+            self._env = wrap(bare, layers)
+            policy = self._policy = random_policy(self._env) if policy is None else policy
             self.carry = jax.block_until_ready(begin(self._env, policy, key))
             self._advance = (
                 jax.jit(partial(_advance, self._env, policy, self._most))
@@ -99,6 +111,13 @@ class Run:
             yield Piece(length, took, _episodes(kept, step, seconds, took))
             step, seconds = step + length, seconds + took
             length = max(1, int(length * min(8.0, _SECONDS_PER_PIECE / max(took, 1e-6))))
+
+    def save_statistics(self, path: Path) -> None:
+        """Writes what the normalization has learnt."""
+        save_statistics(path, self.carry.env_state)
+
+    def close(self) -> None:
+        """Ends nothing: there are no processes."""
 
     def _explain(self, step: int) -> None:
         """Plays the last piece again, step by step, to name the value that was not finite."""

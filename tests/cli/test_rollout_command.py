@@ -243,8 +243,8 @@ BAD_INPUT = [
     (("no_module:env",), "No module named 'no_module'"),
     (("CartPole-v1", "--save-stats", "x.npz"), "nothing to save without --normalize"),
     (("CartPole-v1", "--plot", "x.docx"), "x.docx must end with one of"),
-    (("CartPole-v1", "--plot", "no_folder/x.png"), "there is no folder no_folder"),
-    (("CartPole-v1", "--monitor", "no_folder/m.csv"), "there is no folder no_folder"),
+    (("CartPole-v1", "--plot", "no_folder/x.png"), "there is no folder 'no_folder'"),
+    (("CartPole-v1", "--monitor", "no_folder/m.csv"), "there is no folder 'no_folder'"),
 ]
 
 

@@ -1,12 +1,11 @@
-"""Episodes as they end: counted, and written to a file that Stable-Baselines3's `load_results` reads."""
+"""Episodes as they end: counted, and written to a log."""
 
-import json
-from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self, TextIO
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from jaxvec.vec._results import ResultsWriter
 
 
 class Episodes(NamedTuple):
@@ -18,56 +17,15 @@ class Episodes(NamedTuple):
     seconds: npt.NDArray[np.float64]  # [E], since the run began
 
 
-class MonitorFile:
-    """A monitor.csv: a header with JSON, the columns' names, and one row per episode.
-
-    Args:
-      path: a file, or a folder for a `monitor.csv` in it. ".monitor.csv" is added where the name does not
-        end with "monitor.csv", for readers look for that.
-      env_id: the environment's name, for the header.
-      t_start: when the run began, Unix time, seconds.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
-
-    def __init__(self, path: Path, env_id: str, t_start: float) -> None:
-        self.path = monitor_path(path)
-        self._file: TextIO = self.path.open("w", newline="\n", encoding="utf-8")
-        self._file.write(f"#{json.dumps({'t_start': t_start, 'env_id': env_id})}\n")
-        self._file.write("r,l,t\r\n")
-
-    def write(self, episodes: Episodes) -> None:
-        """Adds one row per episode."""
-        columns = (
-            episodes.returns.astype(np.float64).round(6).tolist(),
-            episodes.lengths.tolist(),
-            episodes.seconds.round(6).tolist(),
-        )
-        self._file.writelines(
-            f"{total},{length},{time}\r\n" for total, length, time in zip(*columns, strict=True)
-        )
-        self._file.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
-
-def monitor_path(path: Path) -> Path:
-    """Returns the file that `--monitor PATH` means."""
-    if path.is_dir():
-        return path / "monitor.csv"
-    if path.name.endswith("monitor.csv"):
-        return path
-    return path.with_name(f"{path.name.removesuffix('.csv')}.monitor.csv")
+def write_episodes(log: ResultsWriter, episodes: Episodes) -> None:
+    """Adds one row per episode to a log."""
+    log.write_rows(
+        {
+            "r": episodes.returns.astype(np.float64).round(6).tolist(),
+            "l": episodes.lengths.tolist(),
+            "t": episodes.seconds.round(6).tolist(),
+        }
+    )
 
 
 class Tally:
