@@ -7,12 +7,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_count, check_one_of
 from jaxvec.core._images import is_channels_first, is_image_space
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     all_rows,
     backend_namespace,
-    check_one_of,
     map_obs,
     namespace,
     no_rows,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_clip, check_epsilon, check_flag, check_fraction, check_one_of
 from jaxvec.core._images import is_image_space
 from jaxvec.core._layers import box_bounds, only_named
 from jaxvec.core._moments import PRECISIONS, Precision, scale_by_std, standardize
@@ -23,7 +24,6 @@ from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     all_rows,
     backend_namespace,
-    check_one_of,
     dense_rows,
     map_obs,
     moment_dtype,

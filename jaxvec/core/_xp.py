@@ -5,7 +5,7 @@ An observation is an array, or a dict or tuple of observations. Its tree is walk
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,22 @@ def namespace(x: Array) -> Namespace:
     return np if is_numpy(x) else sys.modules["jax"].numpy
 
 
+def is_traced(x: object) -> bool:
+    """Tells whether `x` has no value yet, because JAX is tracing."""
+    jax = sys.modules.get("jax")  # whoever traces has loaded it
+    return jax is not None and isinstance(x, jax.core.Tracer)
+
+
 def backend_namespace(backend: str) -> Namespace:
-    """Returns the module that makes the arrays of a `VecSpec.backend`."""
+    """Returns the module that makes the arrays of a `VecSpec.backend`.
+
+    Raises:
+      ValueError: if it is neither "numpy" nor "jax".
+    """
     if backend == "numpy":
         return np
+    if backend != "jax":
+        raise ValueError(f"backend={backend!r} does not exist; choose 'numpy' or 'jax'.")
     import jax.numpy as jnp
 
     return jnp
@@ -129,17 +141,6 @@ def moment_dtype(backend: str) -> np.dtype[Any]:
 def is_integer_or_bool(dtype: Any) -> bool:
     """Tells whether a dtype's numbers are whole: they must be cast before they are subtracted."""
     return np.dtype(dtype).kind in "biu"
-
-
-def check_one_of(where: str, name: str, value: object, options: Sequence[object]) -> None:
-    """Refuses an option that does not exist.
-
-    Raises:
-      ValueError: if `value` is none of `options`.
-    """
-    if not any(value is option or value == option for option in options):
-        listed = ", ".join(map(repr, options))
-        raise ValueError(f"{where}: {name}={value!r} is not an option; choose one of {listed}.")
 
 
 def space_tree(space: Any) -> Any:

@@ -31,7 +31,7 @@ import numpy as np
 from flax import struct
 from gymnasium.spaces import Box, Discrete
 
-from jaxvec.core._xp import check_one_of
+from jaxvec.core._arguments import check_one_of
 from jaxvec.envs._env import Env
 from jaxvec.typing import Array, Key
 

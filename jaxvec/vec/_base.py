@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Space
 
 from jaxvec.core._transform import Timestep
-from jaxvec.core._xp import check_one_of
+from jaxvec.core._arguments import check_one_of
 from jaxvec.typing import Action, Array, Obs
 from jaxvec.vec._convert import (
     StepReturn,

@@ -10,7 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from jaxvec.core._transform import Timestep, Transform
-from jaxvec.core._xp import check_one_of, map_obs
+from jaxvec.core._arguments import check_one_of
+from jaxvec.core._xp import map_obs
 from jaxvec.envs import BatchedEnv
 from jaxvec.errors import AlreadyPendingError, ClosedError, NotPendingError
 from jaxvec.random import row_words_from_seeds

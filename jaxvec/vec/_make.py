@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 
-from jaxvec.core._xp import check_one_of
+from jaxvec.core._arguments import check_one_of
 from jaxvec.errors import MissingExtraError
 from jaxvec.vec._classic import DummyVecEnv, SubprocVecEnv
 from jaxvec.vec._monitor_env import Monitor

@@ -12,7 +12,7 @@ from flax import struct
 from gymnasium import spaces
 from jax import lax
 
-from jaxvec.core._xp import check_one_of
+from jaxvec.core._arguments import check_one_of
 from jaxvec.envs._env import Env
 from jaxvec.envs.classic._math import (
     check_action,

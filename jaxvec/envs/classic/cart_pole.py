@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 from gymnasium import spaces
 
-from jaxvec.core._xp import check_one_of
+from jaxvec.core._arguments import check_one_of
 from jaxvec.envs._env import Env
 from jaxvec.envs.classic._math import check_action, reset_bounds, sin_cos, to_float32
 from jaxvec.typing import Action, Array, Key, Obs
