@@ -1,20 +1,27 @@
 """JAX-native environments: the records, what makes N of one, rollouts, and a registry by name.
 
 Env, BatchedEnv                one environment, and N of them
-make, register, available      environments by name
+make, register, available      environments by name; `namespaces`: the libraries known by theirs
 vectorize, wrap                N copies with time limit and reset; layers on top
 rollout, begin, Policy, Carry  many steps in one compiled scan
 random_policy                  actions drawn from the action space
 classic                        gymnasium's classic control, for JAX
-from_gymnasium_func            adapts gymnasium's functional environments
+from_gymnasium_func, from_*    adapt the environments of other libraries
 """
 
 from jaxvec.envs._env import BatchedEnv, Env
-from jaxvec.envs._registry import available, make, register
+from jaxvec.envs._registry import available, make, namespaces, register
 from jaxvec.envs._rollout import Carry, Policy, PolicyFunction, begin, random_policy, rollout
 from jaxvec.envs._vectorize import EnvState, vectorize
 from jaxvec.envs._wrap import WrapState, wrap
-from jaxvec.envs.adapters import from_gymnasium_func
+from jaxvec.envs.adapters import (
+    from_brax,
+    from_gymnasium_func,
+    from_gymnax,
+    from_jumanji,
+    from_pgx,
+    from_playground,
+)
 
 __all__ = [
     "BatchedEnv",
@@ -26,8 +33,14 @@ __all__ = [
     "WrapState",
     "available",
     "begin",
+    "from_brax",
     "from_gymnasium_func",
+    "from_gymnax",
+    "from_jumanji",
+    "from_pgx",
+    "from_playground",
     "make",
+    "namespaces",
     "random_policy",
     "register",
     "rollout",

@@ -1,13 +1,16 @@
 """Environments by name: `make("CartPole-v1")`.
 
 The table holds where a factory lies, not the factory: an environment's module is imported when it is made.
-An id with a colon, such as `gymnax:Breakout-MinAtar`, is kept for the libraries that adapters bring.
+An id with a colon, such as `gymnax:Breakout-MinAtar`, names a library before it, which need not be imported
+to be known. An installed package adds a library by an entry point of the group `jaxvec.envs`, whose name is
+what stands before the colon and whose value is "module:function", a function `(name, **options) -> Env`.
 """
 
 import difflib
 import inspect
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from jaxvec.envs._env import Env
@@ -25,6 +28,19 @@ _FACTORIES: dict[str, Factory | str] = {
     "Breakout-MinAtar-v1": "jaxvec.envs.minatar_breakout:breakout",
 }
 
+NamedFactory = Callable[..., Env[Any, Any]]
+"""Makes one of a library's environments: `(name, **options) -> Env`."""
+
+_GROUP = "jaxvec.envs"  # of entry points
+
+_NAMESPACES: dict[str, NamedFactory | str] = {
+    "brax": "jaxvec.envs.adapters._brax:make",
+    "gymnax": "jaxvec.envs.adapters._gymnax:make",
+    "jumanji": "jaxvec.envs.adapters._jumanji:make",
+    "pgx": "jaxvec.envs.adapters._pgx:make",
+    "playground": "jaxvec.envs.adapters._brax:make_playground",
+}
+
 
 def make(id: str, **options: Any) -> Env[Any, Any]:
     """Makes one environment of a registered kind.
@@ -35,19 +51,27 @@ def make(id: str, **options: Any) -> Env[Any, Any]:
     (Discrete(2), 500)
 
     Args:
-      id: its name, one of `available()`.
-      **options: what its factory takes.
+      id: its name, one of `available()`; or "library:name", where the library is one of
+        `namespaces()`, such as "gymnax:Breakout-MinAtar".
+      **options: what its factory takes, or that of the library.
 
     Returns:
       The environment. Its `metadata["name"]` is the id, unless the factory gave it another.
 
     Raises:
       UnknownEnvError: if nothing is registered under that id; the message lists the near ones.
+      MissingExtraError: if the library is not installed; the message names the extra that brings it.
       TypeError: if the factory has no such option, or returns something else than an `Env`.
     """
-    factory = _factory(id)
-    _check_options(id, factory, options)
-    env = factory(**options)
+    namespace, colon, name = id.partition(":")
+    factory: Factory
+    if colon:
+        factory = _named_factory(id, namespace)
+        env = factory(name, **options)
+    else:
+        factory = _factory(id)
+        _check_options(id, factory, options)
+        env = factory(**options)
     if not isinstance(env, Env):
         raise TypeError(
             f"make({id!r}): its factory {factory!r} returned {type(env).__name__}, not a "
@@ -95,14 +119,35 @@ def register(id: str, factory: Factory | str, *, replace: bool = False) -> None:
 
 
 def available() -> list[str]:
-    """Returns the ids that `make` knows, in alphabetical order."""
+    """Returns the ids without a library that `make` knows, in alphabetical order."""
     return sorted(_FACTORIES)
+
+
+def namespaces() -> list[str]:
+    """Returns what `make` knows before a colon, in alphabetical order; not all need be installed."""
+    return sorted({*_NAMESPACES, *entry_points(group=_GROUP).names})
 
 
 def _factory(id: str) -> Factory:
     if id not in _FACTORIES:
         raise UnknownEnvError(_unknown(id))
-    factory = _FACTORIES[id]
+    return _found(_FACTORIES[id])
+
+
+def _named_factory(id: str, namespace: str) -> NamedFactory:
+    if namespace in _NAMESPACES:
+        return _found(_NAMESPACES[namespace])
+    for entry in entry_points(group=_GROUP, name=namespace):
+        loaded: NamedFactory = entry.load()
+        return loaded
+    raise UnknownEnvError(
+        f"make: {id!r} names the library {namespace!r} before its ':', which is none of "
+        f"{', '.join(namespaces())}. Adapt the environment yourself and register it under a name of "
+        "its own (jaxvec.envs.register)."
+    )
+
+
+def _found(factory: Factory | str) -> Factory:
     if isinstance(factory, str):
         module, _, attribute = factory.partition(":")
         found: Factory = getattr(import_module(module), attribute)
@@ -111,11 +156,6 @@ def _factory(id: str) -> Factory:
 
 
 def _unknown(id: str) -> str:
-    if ":" in id:
-        return (
-            f"make: {id!r} names a library before its ':', and no library is known. Adapt the "
-            "environment yourself and register it under a name of its own (jaxvec.envs.register)."
-        )
     by_lower = {name.lower(): name for name in _FACTORIES}
     near = difflib.get_close_matches(id.lower(), by_lower, n=3, cutoff=0.6)
     if near:

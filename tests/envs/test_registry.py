@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import jaxvec
-from jaxvec.envs import _registry, available, make, register
+from jaxvec.envs import _registry, available, make, namespaces, register
 from jaxvec.errors import JaxvecError, UnknownEnvError
 
 GYMNASIUM_IDS = (
@@ -81,9 +81,27 @@ def test_a_name_like_none_is_refused_with_all_of_them():
     assert all(name in str(caught.value) for name in available())
 
 
-def test_a_librarys_name_says_that_no_library_is_known():
-    with pytest.raises(UnknownEnvError, match="'gymnax:Breakout-MinAtar' names a library"):
-        make("gymnax:Breakout-MinAtar")
+def test_a_library_that_there_is_not_is_refused_with_those_there_are():
+    with pytest.raises(UnknownEnvError, match=r"'atari:Pong' names the library 'atari'.*gymnax"):
+        make("atari:Pong")
+
+
+def test_a_package_adds_a_library_by_an_entry_point(tmp_path, monkeypatch):
+    info = tmp_path / "mazes-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mazes\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[jaxvec.envs]\nmazes = mazes_of_a_test:make\n")
+    (tmp_path / "mazes_of_a_test.py").write_text(
+        "from jaxvec.envs import make as jaxvec_make\n"
+        "def make(name, *, limit):\n"
+        "    return jaxvec_make('CartPole-v1')._replace(max_episode_steps=limit, metadata={'of': name})\n"
+    )
+    assert "mazes" not in namespaces()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "mazes" in namespaces()
+    env = make("mazes:Small", limit=7)
+    assert env.max_episode_steps == 7
+    assert env.metadata == {"name": "mazes:Small", "of": "Small"}
 
 
 def test_an_unknown_name_is_both_a_key_error_and_jaxvecs_own():

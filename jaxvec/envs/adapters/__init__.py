@@ -1,5 +1,20 @@
-"""Environments of other libraries as `Env` records: raw steps, no auto-reset, ends told apart."""
+"""Environments of other libraries as `Env` records: raw steps, no auto-reset, ends told apart.
 
+No library is imported before an environment of it is made by its name; an instance that is handed in is
+known by what it has, not by its class.
+"""
+
+from jaxvec.envs.adapters._brax import from_brax, from_playground
 from jaxvec.envs.adapters._func_env import from_gymnasium_func
+from jaxvec.envs.adapters._gymnax import from_gymnax
+from jaxvec.envs.adapters._jumanji import from_jumanji
+from jaxvec.envs.adapters._pgx import from_pgx
 
-__all__ = ["from_gymnasium_func"]
+__all__ = [
+    "from_brax",
+    "from_gymnasium_func",
+    "from_gymnax",
+    "from_jumanji",
+    "from_pgx",
+    "from_playground",
+]
