@@ -6,12 +6,14 @@ rows keep their order, and so their rounding.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 HostArray = np.ndarray[Any, Any]
 Kernel = Callable[..., None]
+Batch = Callable[[HostArray, Any], tuple[Any, Any]]
 
 WHOLE = 65536
 """Elements up to which an array is worked on as a whole: 512 KiB of float64 stay in a core's cache."""
@@ -19,8 +21,11 @@ WHOLE = 65536
 WIDE = 1024
 """Elements of a sample from which on a larger array is worked on sample by sample."""
 
-PART = 16384
+PART = 32768
 """Elements of smaller samples that are worked on at a time."""
+
+SMALL = 2048
+"""Elements up to which two comparisons take less time than `clip`, which is two functions in Python."""
 
 FEW = 257
 """Bytes of which the sum has 16 bits."""
@@ -28,8 +33,14 @@ FEW = 257
 EXACT_IN_FLOAT32 = 8192
 """Rows up to which NumPy's float32 sums are kept, since SB3 has their rounding; beyond it drifts."""
 
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_sum, _maximum, _minimum = np.add.reduce, np.maximum, np.minimum
 
-_FLOAT64 = np.dtype(np.float64)
+
+@lru_cache(256)
+def _number(value: float, dtype: Any) -> HostArray:
+    # An array `[]`: a ufunc takes it in half the time of a Python number.
+    return np.array(value, dtype)
 
 
 def update_on_host(
@@ -45,13 +56,24 @@ def update_on_host(
       precision: "float64", or "float32" for sums of bytes in whole numbers: they are exact, where those of
         SB3 are rounded.
     """
-    dtype, size = _dtype_of_sums(rows), len(rows)
-    batch = _plain
-    if rows.size > WHOLE and mean.size >= WIDE and rows.flags.c_contiguous and dtype is not None:
-        exact = size <= (EXACT_IN_FLOAT32 if precision == "float32" else _exact_powers(size))
-        batch = _exact_of_bytes if exact and rows.dtype == np.uint8 else _row_by_row
-    batch_mean, batch_var = batch(rows, dtype)
+    size = len(rows)
+    dtype = _dtype_of_sums(rows.dtype, size)
+    if rows.size > WHOLE:
+        batch_mean, batch_var = _kernel_for(rows, mean.size, dtype, precision)(rows, dtype)
+    elif mean.ndim == 0 and rows.dtype is _FLOAT64:
+        batch_mean, batch_var = _of_numbers(rows)
+    else:
+        batch_mean, batch_var = _plain(rows, dtype)
     return merge_on_host(mean, var, count, batch_mean - mean, batch_var, size)
+
+
+def _kernel_for(rows: HostArray, width: int, dtype: Any, precision: str) -> Batch:
+    if dtype is None or not rows.flags.c_contiguous:
+        return _plain
+    if width < WIDE:
+        return _part_by_part if width > 1 and rows.dtype == dtype else _plain
+    exact = EXACT_IN_FLOAT32 if precision == "float32" else _exact_powers(len(rows))
+    return _exact_of_bytes if rows.dtype == np.uint8 and len(rows) <= exact else _row_by_row
 
 
 def _exact_powers(size: int) -> int:
@@ -61,25 +83,58 @@ def _exact_powers(size: int) -> int:
     return 4096 if _is_power_of_two(size) else 0
 
 
-def _is_power_of_two(size: int) -> bool:
-    return size & (size - 1) == 0
+def _is_power_of_two(size: Any) -> bool:
+    return isinstance(size, int) and size & (size - 1) == 0
 
 
-def _dtype_of_sums(rows: HostArray) -> Any:
+def _dtype_of_sums(dtype: Any, size: int) -> Any:
     """Returns the dtype of a batch's sums: NumPy's own choice where that is accurate, else float64."""
-    dtype = rows.dtype
-    if dtype.kind == "f" and dtype.itemsize >= 4 and len(rows) <= EXACT_IN_FLOAT32:
+    if dtype.kind == "f" and dtype.itemsize >= 4 and size <= EXACT_IN_FLOAT32:
         return dtype
     return _FLOAT64 if dtype.kind in "fbiu" else None
 
 
+# NumPy's own order (mean and var of numpy/_core/_methods.py), with one sum less.
+
+
 def _plain(rows: HostArray, dtype: Any) -> tuple[Any, Any]:
-    # NumPy's own order (mean and var of numpy/_core/_methods.py), with one sum less.
     size = len(rows)
-    mean = np.add.reduce(rows, 0, dtype) / size
+    share = size if dtype is None else _number(size, dtype)
+    mean = _sum(rows, 0, dtype)
+    mean = mean / share
     deviations = rows - mean
     deviations *= deviations
-    return mean, np.add.reduce(deviations, 0, dtype) / size
+    return mean, _sum(deviations, 0, dtype) / share
+
+
+def _of_numbers(rows: HostArray) -> tuple[float, float]:
+    # Python's numbers are faster than NumPy's scalars.
+    size = len(rows)
+    mean = float(_sum(rows)) / size
+    deviations = rows - mean
+    deviations *= deviations
+    return mean, float(_sum(deviations)) / size
+
+
+def _part_by_part(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
+    # `einsum` adds row after row too, in half the time where rows are short.
+    size, width = len(rows), rows[0].size
+    flat = rows.reshape(-1)
+    mean = np.einsum("ij->j", rows.reshape(size, width)) / _number(size, dtype)
+    length = max(PART // width, 1)
+    means = np.tile(mean, length)
+    # The sum so far is the first row of the next part, so that the order is that of one sum.
+    work = np.zeros((length + 1, width), dtype)
+    total = work[0].copy()
+    for start in range(0, flat.size, length * width):
+        part = flat[start : start + length * width]
+        deviations = work.reshape(-1)[width : width + part.size]
+        np.subtract(part, means[: part.size], deviations)
+        np.multiply(deviations, deviations, deviations)
+        np.einsum("ij->j", work[: 1 + part.size // width], out=total)
+        work[0] = total
+    shape = rows.shape[1:]
+    return mean.reshape(shape), (total / _number(size, dtype)).reshape(shape)
 
 
 def _row_by_row(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
@@ -87,7 +142,7 @@ def _row_by_row(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
     shape, size = rows.shape[1:], len(rows)
     flat = rows.reshape(size, -1)
     whole = flat.dtype == np.uint8 and size <= FEW
-    mean = np.add.reduce(flat, 0, np.uint16 if whole else dtype) / size
+    mean = _sum(flat, 0, np.uint16 if whole else dtype) / size
     total, deviations = np.zeros(mean.shape, dtype), np.empty(mean.shape, dtype)
     for row in flat:
         deviations[...] = row
@@ -100,21 +155,35 @@ def _row_by_row(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
 
 def _exact_of_bytes(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
     # From the sum and the sum of squares, which are whole numbers.
-    shape, size = rows.shape[1:], len(rows)
-    flat = rows.reshape(size, -1)
-    squares, wide, square = (np.zeros(flat.shape[1], each) for each in ("u4", "u4", "u2"))
-    for row in flat:
-        square[...] = row
-        square *= square
-        wide[...] = square
-        squares += wide
-    total = np.add.reduce(flat, 0, np.uint16 if size <= FEW else np.uint32).astype(dtype)
-    var = squares.astype(dtype)
+    size = len(rows)
+    total, var = (each.astype(dtype) for each in _sums_of_bytes(rows.reshape(size, -1)))
     var *= size
     var -= total * total
-    var /= size * size
-    total /= size
+    if _is_power_of_two(size):  # a product is exact too, and sooner
+        var *= 1 / (size * size)
+        total *= 1 / size
+    else:
+        var /= size * size
+        total /= size
+    shape = rows.shape[1:]
     return total.reshape(shape), var.reshape(shape)
+
+
+def _sums_of_bytes(flat: HostArray) -> tuple[HostArray, HostArray]:
+    """Returns the sums and the sums of squares of bytes `[B, W]` over the rows, whole numbers `[W]`."""
+    size, width = flat.shape
+    total = np.empty(width, np.uint16 if size <= FEW else np.uint32)
+    squares = np.empty(width, np.uint32)
+    length = max(4 * WHOLE // size, 1)
+    work = np.empty((size, min(length, width)), np.uint16)
+    for start in range(0, width, length):
+        part = slice(start, min(start + length, width))
+        numbers = work[:, : part.stop - start]
+        numbers[...] = flat[:, part]
+        _sum(numbers, 0, total.dtype, out=total[part])
+        np.multiply(numbers, numbers, numbers)
+        _sum(numbers, 0, np.uint32, out=squares[part])
+    return total, squares
 
 
 def merge_on_host(
@@ -125,31 +194,44 @@ def merge_on_host(
     The order of operations is SB3's (running_mean_std.py, update_from_moments): the same bits.
     """
     if mean.ndim == 0:
-        # Python's numbers are faster than NumPy's scalars; a float32 variance keeps its own rounding.
+        # Python's numbers again; a float32 variance keeps its own rounding.
         count, delta, batch = float(count), float(delta), float(batch_var * size)
         total = count + size
         squares = float(var) * count + batch + delta * delta * count * size / total
         mean = float(mean) + delta * size / total
         return np.float64(mean), np.float64(squares / total), np.float64(total)
     total = count + size
+    old, new = np.array(count), np.array(total)
     squares = delta * delta
-    squares *= count
-    if _is_power_of_two(size):
+    squares *= old
+    if isinstance(size, int) and _is_power_of_two(size):
         # A power of two times anything rounds nothing: it may as well divide what is divided by.
-        shares = total / size
+        shares = np.array(total / size)
         step = delta / shares
     else:
-        shares = total
+        shares = new
         squares *= size
         step = delta * size
-        step /= total
+        step /= new
     squares /= shares
     step += mean
-    new_var = var * count
-    new_var += batch_var * size
+    new_var = var * old
+    new_var += batch_var * _number(size, batch_var.dtype)
     new_var += squares
-    new_var /= total
+    new_var /= new
     return step, new_var, total
+
+
+def scale_on_host(x: HostArray, var: Any, epsilon: float, clip: float) -> HostArray:
+    """Returns `x / sqrt(var + epsilon)`, clipped, float32 of the shape of `x`.
+
+    Args:
+      x: `[...]`, of any dtype.
+      var: float64 `[]`.
+      epsilon: added to the variance.
+      clip: the largest magnitude.
+    """
+    return _clipped((x / np.sqrt(var + epsilon)).astype(_FLOAT32), clip)
 
 
 def standardize_on_host(
@@ -165,14 +247,20 @@ def standardize_on_host(
       clip: the largest magnitude.
       precision: of the arithmetic: "float64", or "float32", which is within 1e-6 of the value.
     """
+    fits = x.shape[x.ndim - mean.ndim :] == mean.shape
     if precision == "float32":
         kernel, constants = _prepared_float32(x.dtype, mean, var + epsilon)
     else:
-        kernel, constants = _in_float64, (mean, np.sqrt(var + epsilon))
+        std = np.sqrt(var + epsilon)
+        if fits and x.size <= WHOLE:
+            scaled = x - mean
+            scaled /= std
+            return _clipped(scaled.astype(_FLOAT32), clip)
+        kernel, constants = _in_float64, (mean, std)
     out = np.empty(x.shape, np.float32)
-    if x.size <= WHOLE or x.shape[x.ndim - mean.ndim :] != mean.shape:
+    if not fits or x.size <= WHOLE:
         kernel(x, out, None, *constants)
-        return out.clip(-clip, clip, out=out)
+        return _clipped(out, clip)
     width, constants = max(mean.size, 1), tuple(each.reshape(-1) for each in constants)
     if width < WIDE:
         # Samples side by side, so that the inner loop is long.
@@ -181,10 +269,19 @@ def standardize_on_host(
     flat, flat_out, scratch = x.reshape(-1), out.reshape(-1), np.empty(width)
     for start in range(0, x.size, width):
         part, part_out = flat[start : start + width], flat_out[start : start + width]
-        kernel(part, part_out, *(each[: len(part)] for each in (scratch, *constants)))
-        # Rounding keeps the order, so clipping may follow it.
-        part_out.clip(-clip, clip, out=part_out)
-    return out
+        if len(part) < width:
+            scratch = scratch[: len(part)]
+            constants = tuple(each[: len(part)] for each in constants)
+        kernel(part, part_out, scratch, *constants)
+    return _clipped(out, clip)
+
+
+def _clipped(x: HostArray, clip: float) -> HostArray:
+    # Rounding keeps the order, so clipping may follow it.
+    if x.size > SMALL:
+        return x.clip(-clip, clip, out=x)
+    _maximum(x, _number(-clip, _FLOAT32), out=x)
+    return _minimum(x, _number(clip, _FLOAT32), out=x)
 
 
 # A copy that casts, then arithmetic in one dtype, takes less time than arithmetic that casts on the way.
