@@ -19,6 +19,7 @@ from jaxvec.envs._avals import (
     observation_dtypes,
     strong,
 )
+from jaxvec.envs._barrier import computed_once
 from jaxvec.envs._env import Env
 from jaxvec.envs._params import one_of_params, params_axes, strong_params
 from jaxvec.envs._resets import Opening
@@ -121,10 +122,7 @@ class Rows:
           action: `[N, *A]`, checked.
           params: the parameters, or None where they are compiled in.
           steps: int32 `[N]`, steps of the episodes so far.
-          always: bool `[]`, True, but not so that a compiler could tell. On a CPU, XLA computes cheap
-            operations anew in every kernel that reads them, the whole physics in each of several; a
-            condition it cannot foresee makes it keep the results (Acrobot 91 to 40 ns a step and row,
-            Pendulum 50 to 9, with observations collected at N=16384).
+          always: bool `[]`, True, but not so that a compiler could tell (see `computed_once`).
         """
         columns: tuple[Any, ...] = (keys, env, action, steps)
         axes: tuple[Any, ...] = (0, 0, 0, 0)
@@ -147,16 +145,7 @@ class Rows:
             stepped: Stepped = jax.vmap(one, axes)(*columns)
             return stepped
 
-        # Outside of any trace the condition would be compiled anew for every single step.
-        if jax.default_backend() != "cpu" or not isinstance(always, jax.core.Tracer):
-            return all_rows(*columns)
-        avals = jax.eval_shape(all_rows, *columns)
-        stepped: Stepped = jax.lax.cond(
-            always,
-            all_rows,
-            lambda *_: jax.tree.map(lambda aval: jnp.zeros(aval.shape, aval.dtype), avals),
-            *columns,
-        )
+        stepped: Stepped = computed_once(all_rows, always, *columns)
         return stepped
 
     def reopened(self, mask: Array, opening: PyTree, other: PyTree, ended: PyTree) -> PyTree:
