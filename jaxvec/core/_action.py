@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_fraction
 from jaxvec.core._layers import Space, box_bounds
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
@@ -76,9 +77,11 @@ def rescale_action(low: Any = -1.0, high: Any = 1.0) -> Transform:
       TypeError: once the spaces are known, if the action space is no Box of floating numbers.
     """
     least, most = np.asarray(low), np.asarray(high)
-    if not (np.isfinite(least).all() and np.isfinite(most).all() and (least < most).all()):
+    numbers = least.dtype.kind in "fiu" and most.dtype.kind in "fiu"
+    if not numbers or not (np.isfinite(least) & np.isfinite(most) & (least < most)).all():
         raise ValueError(
-            f"rescale_action: low={low}, high={high}, but both must be finite, and low below high."
+            f"rescale_action: low={low!r}, high={high!r}, but both must be finite numbers, and low below "
+            "high."
         )
 
     def spec(spec: VecSpec) -> VecSpec:
@@ -126,14 +129,13 @@ def sticky_action(probability: float) -> Transform:
       probability: of executing the last action again; 0.25 is usual for Atari games.
 
     Raises:
-      ValueError: if the probability is outside of [0, 1]; in `init`, if there are no keys.
+      ValueError: if the probability is no number from 0 to 1; in `init`, if there are no keys.
       TypeError: once the spaces are known, if the action space is a Dict or Tuple.
 
     References:
       Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
     """
-    if not 0 <= probability <= 1:
-        raise ValueError(f"sticky_action: probability={probability} is not between 0 and 1.")
+    check_fraction("sticky_action", "probability", probability)
 
     def spec(spec: VecSpec) -> VecSpec:
         check_plain_actions("sticky_action", spec.action_space)

@@ -4,7 +4,6 @@ A column goes to the end of a Box of one axis, or becomes a part of a Dict or Tu
 `final_obs` gets what belongs to it, and `obs`, which opens the next one, starts anew.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxvec.core._action import check_plain_actions
+from jaxvec.core._arguments import check_count
 from jaxvec.core._layers import Space, box_bounds, categories, encode_one_hot, flat_rows
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
@@ -108,15 +108,12 @@ def time_fraction(max_episode_steps: int) -> Transform:
       max_episode_steps: the time limit, steps.
 
     Raises:
-      ValueError: if there is no step; once the spaces are known, if the Dict has that key.
-      TypeError: if it is no whole number; once the spaces are known, if the observation is a plain one
-        of another kind.
+      ValueError: if that is no whole number from 1 on that int32 holds; once the spaces are known, if
+        the Dict has that key.
+      TypeError: once the spaces are known, if the observation is a plain one of another kind.
     """
-    limit, name = operator.index(max_episode_steps), "time_fraction"
-    if limit < 1:
-        raise ValueError(
-            f"time_fraction: max_episode_steps={max_episode_steps}, but an episode has at least 1."
-        )
+    name = "time_fraction"
+    limit = check_count(name, "max_episode_steps", max_episode_steps)
 
     def fraction(steps: Array) -> Array:
         # By the reciprocal, as XLA divides by a constant anyway: both backends then round alike.

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxvec.core._arguments import check_flag
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     backend_namespace,
@@ -33,7 +34,11 @@ def check_finite(*, check_inf: bool = True) -> Transform:
 
     Args:
       check_inf: whether infinity counts too, besides NaN.
+
+    Raises:
+      ValueError: if `check_inf` is no bool.
     """
+    check_flag("check_finite", "check_inf", check_inf)
 
     def bad_rows(tree: PyTree, rows: int, xp: Any) -> Array:
         """Returns bool `[rows]`: where any part of a tree of columns holds a bad number."""

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxvec.core._moments import two_sum
+from jaxvec.core._arguments import check_flag
+from jaxvec.core._device_moments import two_sum
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     all_rows,
@@ -40,7 +41,11 @@ def episode_statistics(*, totals: bool = False) -> Transform:
 
     Returns:
       The transform; `r` is float32 `[N]`, in the unit of the reward, `l` int32 `[N]`, steps.
+
+    Raises:
+      ValueError: if `totals` is no bool.
     """
+    check_flag("episode_statistics", "totals", totals)
 
     def init(spec: VecSpec, keys: Key | None = None) -> EpisodeState:
         del keys

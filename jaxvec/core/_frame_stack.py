@@ -55,13 +55,12 @@ def frame_stack(
       The transform. Its observation space has K times the channels, low and high repeated.
 
     Raises:
-      ValueError: if `num_frames` is below 1 or an option does not exist; once the spaces are known, if
-        a key of the mapping is missing or too much.
+      ValueError: if `num_frames` is no whole number from 1 on or an option does not exist; once the
+        spaces are known, if a key of the mapping is missing or too much.
       TypeError: once the spaces are known, if a part of the observation is no Box, or the mapping is
         for a space that is no Dict.
     """
-    if num_frames < 1:
-        raise ValueError(f"frame_stack: num_frames={num_frames}, but a stack has at least 1 frame.")
+    num_frames = check_count("frame_stack", "num_frames", num_frames)
     check_one_of("frame_stack", "padding", padding, ("zero", "reset"))
 
     # The axis a leaf is stacked on follows from its space, which `init` and `spec` see; the functions

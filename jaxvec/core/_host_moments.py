@@ -204,7 +204,7 @@ def merge_on_host(
     old, new = np.array(count), np.array(total)
     squares = delta * delta
     squares *= old
-    if isinstance(size, int) and _is_power_of_two(size):
+    if _is_power_of_two(size):
         # A power of two times anything rounds nothing: it may as well divide what is divided by.
         shares = np.array(total / size)
         step = delta / shares

@@ -5,7 +5,7 @@ lies in the state: as arrays, or as marks without an array, which belong to the 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,18 @@ def leaf_layer(
 
 def _or_old(old: Space, new: Space | None) -> Space:
     return old if new is None else new
+
+
+def check_keys(where: str, keys: Sequence[Any] | None) -> None:
+    """Refuses what does not list keys: one string would count as its letters.
+
+    Raises:
+      ValueError: if `keys` is neither None nor a collection such as a list.
+    """
+    if keys is not None and (isinstance(keys, str) or not isinstance(keys, Collection)):
+        raise ValueError(
+            f"{where}: keys={keys!r}, but it must be a list of keys, such as [{keys!r}], or None."
+        )
 
 
 def named_branches(tree: PyTree, keys: Sequence[Any], where: str) -> dict[Any, PyTree]:

@@ -10,12 +10,26 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from jaxvec.core._host_moments import standardize_on_host, update_on_host
+from jaxvec.core._arguments import check_clip, check_epsilon, check_one_of
+from jaxvec.core._device_moments import (
+    batch_on_device,
+    merge_float64,
+    merge_pairs,
+    pool_sets,
+    two_sum,
+)
+from jaxvec.core._host_moments import (
+    merge_on_host,
+    scale_on_host,
+    standardize_on_host,
+    update_on_host,
+)
 from jaxvec.core._xp import (
     Namespace,
     all_rows,
     backend_namespace,
     expand_mask,
+    is_array,
     is_numpy,
     moment_dtype,
     namespace,
@@ -51,7 +65,11 @@ def init_moments(shape: tuple[int, ...], backend: str = "jax") -> RunningMoments
     Args:
       shape: the shape of one sample.
       backend: "numpy" (float64) or "jax" (float32; float64 where x64 is enabled).
+
+    Raises:
+      ValueError: if there is no such backend.
     """
+    check_one_of("init_moments", "backend", backend, ("numpy", "jax"))
     xp, dtype = backend_namespace(backend), moment_dtype(backend)
     count = xp.asarray(PRIOR_COUNT, dtype=dtype)
     low = 0.0 if dtype == np.float64 else PRIOR_COUNT - float(np.float32(PRIOR_COUNT))
@@ -89,11 +107,12 @@ def update_moments(
       precision: of the host's arithmetic, see `Precision`.
 
     Returns:
-      The moments of all samples so far, in the dtype of `moments`.
+      The moments of all samples so far, in the dtype of `moments`. A float32 variance ends at 8.5e37:
+      finite samples give finite moments as long as a batch's sum is finite too.
 
     Raises:
       ValueError: if a sample's shape is not that of `moments.mean`: broadcasting would average the
-        wrong axes without a word.
+        wrong axes without a word; or if the mask is no bool per row: its numbers would choose rows.
 
     References:
       Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
@@ -105,11 +124,12 @@ def update_moments(
             f"update_moments: the batch has shape {tuple(shape)}, but one sample of these "
             f"moments has shape {tuple(mean.shape)}: pass [B, *sample] with B >= 1."
         )
-    if mask is not None and all_rows(mask):
-        mask = None
+    if mask is not None:
+        _check_mask(mask, shape[0])
+        mask = None if all_rows(mask) else mask
     if not is_numpy(mean):
         xp = namespace(mean)
-        return _merge(xp, moments, *_batch_on_device(xp, moments, batch, mask))
+        return _merge(xp, moments, *batch_on_device(xp, moments, batch, mask))
     if mask is not None:
         batch = batch[mask]
         if len(batch) == 0:
@@ -126,7 +146,11 @@ def merge_moments(moments: RunningMoments, other: RunningMoments) -> RunningMome
     Args:
       moments: the one set; its dtype is the result's.
       other: the other set, of samples of the same shape.
+
+    Raises:
+      ValueError: if their samples have other shapes: broadcasting would mix them up without a word.
     """
+    _check_same_samples("merge_moments", moments.mean.shape, other.mean.shape)
     xp = namespace(moments.mean)
     delta = (other.mean - moments.mean) + (other.mean_low - moments.mean_low)
     merged = _merge(xp, moments, delta, other.var + other.var_low, other.count)
@@ -140,10 +164,14 @@ def merge_rows(moments: RunningMoments, rows: RunningMoments) -> RunningMoments:
     Args:
       moments: the running set; shapes `[*D]` and `[]`.
       rows: R sets that hold no prior; shapes `[R, *D]` and `[R]`. The low words are not read.
+
+    Raises:
+      ValueError: if their samples have other shapes.
     """
+    _check_same_samples("merge_rows", moments.mean.shape, rows.mean.shape[1:])
     xp = namespace(moments.mean)
     size = expand_mask(rows.count, rows.mean)
-    pooled = _pooled(xp, moments, rows.mean - moments.mean, rows.var, size)
+    pooled = pool_sets(xp, moments, rows.mean - moments.mean, rows.var, size)
     return _merge(xp, moments, *pooled)
 
 
@@ -166,7 +194,12 @@ def standardize(
 
     Returns:
       Float32, of the shape of `x`.
+
+    Raises:
+      ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
     """
+    _check_options("standardize", epsilon, clip)
+    _check_last_axes("standardize", x, moments)
     xp = namespace(x)
     if xp is np:
         if np.ndim(x) > 0:
@@ -185,7 +218,12 @@ def unstandardize(x: Array, moments: RunningMoments, *, epsilon: float = 1e-8) -
 
     Returns:
       The dtype of `moments` (float64 in NumPy), of the shape of `x`.
+
+    Raises:
+      ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
     """
+    _check_options("unstandardize", epsilon)
+    _check_last_axes("unstandardize", x, moments)
     xp = namespace(x)
     if xp is np:
         return x * np.sqrt(moments.var + epsilon) + moments.mean
@@ -196,9 +234,17 @@ def unstandardize(x: Array, moments: RunningMoments, *, epsilon: float = 1e-8) -
 def scale_by_std(
     x: Array, moments: RunningMoments, *, epsilon: float = 1e-8, clip: float = np.inf
 ) -> Array:
-    """Returns `x / sqrt(var + epsilon)`, clipped to `[-clip, clip]`: the mean is left in (rewards)."""
+    """Returns `x / sqrt(var + epsilon)`, clipped to `[-clip, clip]`: the mean is left in (rewards).
+
+    Raises:
+      ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
+    """
+    _check_options("scale_by_std", epsilon, clip)
+    _check_last_axes("scale_by_std", x, moments)
     xp = namespace(x)
     if xp is np:
+        if type(x) is np.ndarray and x.ndim > 0 and np.ndim(moments.var) == 0:
+            return scale_on_host(x, moments.var, epsilon, clip)
         scaled = x / np.sqrt(moments.var + epsilon)
         return scaled.clip(-clip, clip).astype(np.float32)
     dtype = moments.mean.dtype
@@ -206,123 +252,49 @@ def scale_by_std(
     return _clip(xp, scaled, clip).astype(np.float32)
 
 
-def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Returns the rounded sum of two arrays and what the rounding lost, exactly.
+def _check_mask(mask: Array, num_rows: int) -> None:
+    if not (is_array(mask) and mask.shape == (num_rows,) and mask.dtype == bool):
+        raise ValueError(
+            f"update_moments: mask={mask!r} came with a batch of {num_rows} rows; it must be a bool "
+            f"array of shape ({num_rows},), True for the rows that count."
+        )
 
-    References:
-      Knuth, The Art of Computer Programming 2, section 4.2.2, theorem B.
-    """
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
+
+def _check_same_samples(where: str, mine: tuple[int, ...], other: tuple[int, ...]) -> None:
+    if mine != other:
+        raise ValueError(
+            f"{where}: the samples have shape {mine} in the one set and {other} in the other; they must "
+            "be the same. Merge statistics of the same space only."
+        )
+
+
+def _check_last_axes(where: str, x: Array, moments: RunningMoments) -> None:
+    wanted, given = moments.mean.shape, np.shape(x)
+    if given[len(given) - len(wanted) :] != wanted:
+        raise ValueError(
+            f"{where}: x has shape {given}, but one sample of these moments has shape {wanted}: pass "
+            "[..., *sample]."
+        )
+
+
+def _check_options(where: str, epsilon: float, clip: float = np.inf) -> None:
+    if epsilon.__class__ is float and clip.__class__ is float and epsilon >= 0 and clip > 0:
+        return  # a host loop asks several times a step
+    check_epsilon(where, "epsilon", epsilon)
+    check_clip(where, "clip", clip)
 
 
 def _clip(xp: Namespace, x: Array, limit: float) -> Array:
     return xp.clip(x, -limit, limit) if np.isfinite(limit) else x
 
 
-def _batch_on_device(
-    xp: Namespace, moments: RunningMoments, batch: Array, mask: Array | None
-) -> tuple[Array, Array, Array]:
-    """Returns the rows' mean less the running mean, their population variance and their number.
-
-    The batch is read as `[N / L, L * D]`: L sets side by side, as many as make the inner loop wide. (A
-    sum over the rows of `[2048, 4]` runs at a quarter of the speed of one over the rows of `[64, 128]`
-    on a CPU.) Sums are of differences to a number amid the samples, so that little cancels and one
-    reading is enough: to the running mean, or while that rests on less than this batch, to the set's
-    first row. (To a first row far out, N / L units in the last place of the variance would cancel.)
-    """
-    dtype, width = moments.mean.dtype, moments.mean.size
-    num_sets = _num_sets(batch.shape[0], width)
-    rows = batch.astype(dtype).reshape(-1, num_sets * width)
-    mean = xp.tile(moments.mean.reshape(width), num_sets)
-    if mask is None:
-        pivot = xp.where(moments.count >= batch.shape[0], mean, rows[0])
-        size = xp.asarray(rows.shape[0], dtype)
-        divisor, deviations = size, rows - pivot
-    else:
-        # The first row may not count, and then holds anything, NaN too: the sets' means serve, for
-        # which the batch is read once more.
-        keep = xp.repeat(mask.reshape(-1, num_sets), width, axis=1)
-        size = keep.sum(0, dtype=dtype)
-        divisor = xp.maximum(size, 1)
-        pivot = mean + xp.where(keep, rows - mean, 0).sum(0) / divisor
-        deviations = xp.where(keep, rows - pivot, 0)
-    offset = deviations.sum(0) / divisor
-    var = xp.maximum((deviations**2).sum(0) / divisor - offset**2, 0)
-    sets = (-1, *moments.mean.shape)
-    return _pooled(
-        xp,
-        moments,
-        shift=((pivot - mean) + offset).reshape(sets),
-        var=var.reshape(sets),
-        size=xp.broadcast_to(size, num_sets * width).reshape(sets),
-    )
-
-
-def _pooled(
-    xp: Namespace, moments: RunningMoments, shift: Array, var: Array, size: Array
-) -> tuple[Array, Array, Array]:
-    """Pools sets along axis 0 into one: its mean less the running mean, its variance, its number.
-
-    Args:
-      xp: the namespace.
-      moments: the running set.
-      shift: the sets' means less `moments.mean`, `[L, *D]`.
-      var: their population variances, `[L, *D]`.
-      size: their numbers of samples, `[L, *D]` or `[L, 1, ...]`.
-    """
-    total = size.sum(0)
-    divisor = xp.maximum(total, 1)
-    delta = (shift * size).sum(0) / divisor
-    var = ((var + (shift - delta) ** 2) * size).sum(0) / divisor
-    delta = xp.where(total > 0, delta - moments.mean_low, 0)
-    return delta, var, total.reshape(-1)[0]
-
-
-def _num_sets(num_rows: int, width: int) -> int:
-    """Returns L, a power of two that divides the rows, with L times the width about 128."""
-    num_sets = 1
-    while num_sets * width < 128 and num_rows % (16 * num_sets) == 0:
-        num_sets *= 2
-    return num_sets
-
-
 def _merge(
     xp: Namespace, moments: RunningMoments, delta: Array, var: Array, count: Array
 ) -> RunningMoments:
     """Merges a set whose mean is the running mean plus `delta`."""
+    if xp is np:
+        merged = merge_on_host(moments.mean, moments.var, moments.count, delta, var, float(count))
+        return RunningMoments._make((*merged, *moments[3:]))
     if moments.mean.dtype == np.float64:
-        return _merge_float64(xp, moments, delta, var, count)
-    return _merge_pairs(xp, moments, delta, var, count)
-
-
-def _merge_float64(
-    xp: Namespace, moments: RunningMoments, delta: Array, var: Array, count: Array | int
-) -> RunningMoments:
-    # The order of operations is SB3's (running_mean_std.py, update_from_moments): same bits.
-    total = moments.count + count
-    mean = moments.mean + delta * count / total
-    m_2 = moments.var * moments.count + var * count
-    m_2 = m_2 + xp.square(delta) * moments.count * count / total
-    return moments._replace(mean=mean, var=m_2 / total, count=total)
-
-
-def _merge_pairs(
-    xp: Namespace, moments: RunningMoments, delta: Array, var: Array, added: Array
-) -> RunningMoments:
-    # Increments, not totals: var * count would overflow the digits of a float32 at once. And to the
-    # larger of the two sets: a weight close to 1 would leave the rounding of what it takes away.
-    count, carry = two_sum(moments.count, added)
-    count, count_low = two_sum(count, carry + moments.count_low)
-    weight, rest = added / count, moments.count / count
-    mean, carry = two_sum(moments.mean, delta * weight)
-    mean, mean_low = two_sum(mean, carry + moments.mean_low)
-    change = (var - moments.var) - moments.var_low
-    smaller = added < moments.count
-    gain = xp.where(
-        smaller, (change + delta**2 * rest) * weight, (delta**2 * weight - change) * rest
-    )
-    var, carry = two_sum(xp.where(smaller, moments.var, var), gain)
-    var, var_low = two_sum(var, carry + xp.where(smaller, moments.var_low, 0))
-    return RunningMoments(mean, xp.maximum(var, 0), count, mean_low, var_low, count_low)
+        return merge_float64(moments, delta, var, count)
+    return merge_pairs(xp, moments, delta, var, count)

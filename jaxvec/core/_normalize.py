@@ -6,9 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from jaxvec.core._arguments import check_clip, check_epsilon, check_flag, check_fraction, check_one_of
+from jaxvec.core._arguments import (
+    check_clip,
+    check_epsilon,
+    check_flag,
+    check_fraction,
+    check_one_of,
+)
 from jaxvec.core._images import is_image_space
-from jaxvec.core._layers import box_bounds, only_named
+from jaxvec.core._layers import box_bounds, check_keys, only_named
 from jaxvec.core._moments import PRECISIONS, Precision, scale_by_std, standardize
 from jaxvec.core._statistics import (
     UPDATE_POLICIES,
@@ -62,6 +68,7 @@ def normalize_observation(
     training: bool = True,
     count_final: bool = False,
     keep_bounds: bool = False,
+    skip_non_finite: bool = False,
     precision: Precision = "float64",
 ) -> Transform:
     """Brings every number of an observation to mean 0 and variance 1, by the statistics so far.
@@ -69,6 +76,10 @@ def normalize_observation(
     The statistics have the shape of one observation and are taken over all rows, of the observations
     that are handed out (an ended row's is its next episode's first); `final_obs` is normalized by them
     too. They are updated before they are used.
+
+    A NaN or an infinity that is counted stays in the statistics for ever, and from then on every row
+    leaves as NaN. Put `check_finite` below this layer to learn which row it came from before it spreads
+    (above it, every row is flagged), or let `skip_non_finite` leave such rows out of the statistics.
 
     Args:
       keys: which keys of a Dict space (indices of a Tuple space) to normalize; None for all.
@@ -81,6 +92,8 @@ def normalize_observation(
       count_final: let `final_obs` enter the statistics too.
       keep_bounds: leave the bounds of spaces that are no images as they are, as Stable-Baselines3's
         VecNormalize does; otherwise they are `[-clip, clip]`.
+      skip_non_finite: let no row enter the statistics whose part of the observation holds NaN or
+        infinity. It leaves with them all the same. It costs one look at every number.
       precision: of the host's arithmetic: "float64" gives Stable-Baselines3's bits, "float32" is faster, and
         within 1e-6 of them. On a device all is float32 in any case.
 
@@ -88,11 +101,19 @@ def normalize_observation(
       The transform. Normalized leaves are float32.
 
     Raises:
-      ValueError: if an option does not exist; once the spaces are known, if `keys` are given for a
-        space without keys, or name one that is missing or no Box.
+      ValueError: if an option does not exist or cannot be; once the spaces are known, if `keys` are
+        given for a space without keys, or name one that is missing or no Box.
     """
-    check_one_of("normalize_observation", "update", update, UPDATE_POLICIES)
-    check_one_of("normalize_observation", "precision", precision, PRECISIONS)
+    where = "normalize_observation"
+    check_one_of(where, "update", update, UPDATE_POLICIES)
+    check_one_of(where, "precision", precision, PRECISIONS)
+    check_clip(where, "clip", clip)
+    check_epsilon(where, "epsilon", epsilon)
+    check_keys(where, keys)
+    check_flag(where, "training", training)
+    check_flag(where, "count_final", count_final)
+    check_flag(where, "keep_bounds", keep_bounds)
+    check_flag(where, "skip_non_finite", skip_non_finite)
 
     def init(spec: VecSpec, row_keys: Key | None = None) -> NormalizeObservationState:
         del row_keys
@@ -107,7 +128,10 @@ def normalize_observation(
         state: NormalizeObservationState, obs: Obs, rows: Array | None
     ) -> NormalizeObservationState:
         def each(batch: Array, statistics: Statistics | None) -> Statistics | None:
-            return statistics and learn(statistics, batch, rows, state.training, precision)
+            if statistics is None:
+                return None
+            counted = _finite_rows(batch, rows) if skip_non_finite else rows
+            return learn(statistics, batch, counted, state.training, precision)
 
         if update == "frozen":
             return state
@@ -170,11 +194,13 @@ def normalize_reward(
     update: UpdatePolicy = "step",
     training: bool = True,
     enabled: bool = True,
+    skip_non_finite: bool = False,
 ) -> Transform:
     """Divides rewards by the standard deviation of the running discounted return.
 
     The return of a row is `R = gamma R + r`, counted, then 0 where the episode ended, for whatever
-    reason. The mean is not taken off: that would change which policy is best.
+    reason. The mean is not taken off: that would change which policy is best. Of NaN and infinity, what
+    `normalize_observation` says holds here too.
 
     Args:
       gamma: the discount per step.
@@ -183,14 +209,22 @@ def normalize_reward(
       update: when the statistics learn, as in `normalize_observation`.
       training: the switch's first position; while it is off, returns stand still too.
       enabled: whether rewards leave normalized; a switch in the state. The statistics learn anyway.
+      skip_non_finite: let no return enter the statistics that is NaN or infinite.
 
     Returns:
       The transform; rewards leave as float32 `[N]`.
 
     Raises:
-      ValueError: if an option does not exist.
+      ValueError: if an option does not exist or cannot be.
     """
-    check_one_of("normalize_reward", "update", update, UPDATE_POLICIES)
+    where = "normalize_reward"
+    check_one_of(where, "update", update, UPDATE_POLICIES)
+    check_fraction(where, "gamma", gamma)
+    check_clip(where, "clip", clip)
+    check_epsilon(where, "epsilon", epsilon)
+    check_flag(where, "training", training)
+    check_flag(where, "enabled", enabled)
+    check_flag(where, "skip_non_finite", skip_non_finite)
 
     def init(spec: VecSpec, keys: Key | None = None) -> NormalizeRewardState:
         del keys
@@ -217,7 +251,8 @@ def normalize_reward(
         returns = either(state.training, returns, state.returns)
         statistics = state.statistics
         if update != "frozen":
-            statistics = learn(statistics, returns, rows, state.training)
+            counted = _finite_rows(returns, rows) if skip_non_finite else rows
+            statistics = learn(statistics, returns, counted, state.training)
         reward = scale_by_std(raw, statistics.moments, epsilon=epsilon, clip=clip)
         reward = either(state.enabled, reward, raw)
         if not no_rows(first):
@@ -248,6 +283,12 @@ def set_training(state: PyTree, training: bool) -> PyTree:
         make: Callable[..., Any] = getattr(state, "_make", tuple)
         return make(branches)
     return state
+
+
+def _finite_rows(batch: Array, rows: Array | None) -> Array:
+    """Returns which of the rows that count hold neither NaN nor infinity: bool `[N]`."""
+    finite = namespace(batch).isfinite(batch).all(axis=tuple(range(1, batch.ndim)))
+    return finite if rows is None else finite & rows
 
 
 def _chosen(space: spaces.Space[Any], keys: Sequence[Any] | None) -> PyTree:

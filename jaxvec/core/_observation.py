@@ -3,18 +3,19 @@
 Each of these maps an observation by itself: `obs` and `final_obs`, dense or sparse, go through one function.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_finite_number, check_flag
 from jaxvec.core._images import is_channels_first, is_image_space
 from jaxvec.core._layers import (
     Space,
     box_bounds,
     categories,
+    check_keys,
     encode_one_hot,
     flat_rows,
     leaf_layer,
@@ -54,6 +55,8 @@ def transpose_image(*, keys: Sequence[Any] | None = None, skip: bool = False) ->
       ValueError: once the spaces are known, if a plain observation or a named key is no image, if a
         key does not exist, or if an image has its channels first.
     """
+    check_flag("transpose_image", "skip", skip)
+    check_keys("transpose_image", keys)
 
     def transposed(space: spaces.Box) -> spaces.Box:
         if is_channels_first(space):
@@ -144,14 +147,14 @@ def cast_observation(dtype: Any, *, scale: float | None = None) -> Transform:
         a part does not fit into the dtype, or JAX would not hold it (64 bits without x64).
       TypeError: if `dtype` is not one that a Box can have.
     """
-    target = np.dtype(dtype)
-    if target.kind not in "fiu":
-        raise TypeError(f"cast_observation: dtype={dtype!r} is none of a Box: give a float or int.")
-    if scale is not None and (target.kind != "f" or not math.isfinite(scale) or scale == 0):
-        raise ValueError(
-            f"cast_observation: scale={scale!r} with dtype={target} cannot be: a scale is finite, "
-            "not 0, and for floating dtypes."
-        )
+    target = _box_dtype(dtype)
+    if scale is not None:
+        check_finite_number("cast_observation", "scale", scale)
+        if target.kind != "f" or scale == 0:
+            raise ValueError(
+                f"cast_observation: scale={scale!r} with dtype={target} cannot be: a scale is not 0, and "
+                "for floating dtypes."
+            )
 
     def cast(x: Array) -> Array:
         x = x.astype(target)
@@ -207,6 +210,19 @@ def one_hot() -> Transform:
         return new
 
     return observation_layer(plan, apply, encoded)
+
+
+def _box_dtype(dtype: Any) -> np.dtype[Any]:
+    message = f"cast_observation: dtype={dtype!r} is none of a Box: give a float or int dtype."
+    if dtype is None:  # NumPy takes it for float64
+        raise TypeError(message)
+    try:
+        target: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(message) from error
+    if target.kind not in "fiu":
+        raise TypeError(message)
+    return target
 
 
 def _check_image(leaf: Any) -> None:

@@ -1,10 +1,10 @@
 """Rewards on another scale, or within bounds; float32, and 0 where no transition took place."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
+from jaxvec.core._arguments import check_finite_number, check_flag, check_number
 from jaxvec.core._transform import Timestep, Transform, stateless
 from jaxvec.core._xp import all_rows, namespace, where_rows
 from jaxvec.typing import Array, PyTree
@@ -18,13 +18,10 @@ def scale_reward(scale: float, shift: float = 0.0) -> Transform:
       shift: what is added after that, in the new unit; finite.
 
     Raises:
-      ValueError: if either is not finite.
+      ValueError: if either is no finite number.
     """
-    if not (math.isfinite(scale) and math.isfinite(shift)):
-        raise ValueError(
-            f"scale_reward: scale={scale}, shift={shift} would make every reward infinite or NaN: "
-            "give finite numbers."
-        )
+    check_finite_number("scale_reward", "scale", scale)
+    check_finite_number("scale_reward", "shift", shift)
     factor, offset = np.float32(scale), np.float32(shift)
     return _reward_layer(lambda reward: reward * factor + offset)
 
@@ -39,8 +36,13 @@ def clip_reward(low: float = -1.0, high: float = 1.0, *, sign: bool = False) -> 
         the bounds then change too: 0.01 becomes 1, as is usual for Atari games.
 
     Raises:
-      ValueError: if `low` is above `high`, or one is NaN.
+      ValueError: if `low` is above `high`, one is NaN or no number, or `sign` is no bool.
     """
+    for name, bound in (("low", low), ("high", high)):
+        check_number(
+            "clip_reward", name, bound, lambda x: not np.isnan(x), "a number (inf for no bound)"
+        )
+    check_flag("clip_reward", "sign", sign)
     if not low <= high:
         raise ValueError(f"clip_reward: low={low} must not be above high={high}.")
     least, most = np.float32(low), np.float32(high)

@@ -22,6 +22,12 @@ def is_numpy(x: Array) -> bool:
     return type(x) is np.ndarray or isinstance(x, np.ndarray | np.generic | int | float)
 
 
+def is_array(x: object) -> bool:
+    """Tells whether `x` is an array, of NumPy or JAX (tracers too): no number, no list."""
+    jax = sys.modules.get("jax")
+    return isinstance(x, np.ndarray) or (jax is not None and isinstance(x, jax.Array))
+
+
 def namespace(x: Array) -> Namespace:
     """Returns the module whose functions compute on `x`: `numpy`, or `jax.numpy` (tracers too)."""
     return np if is_numpy(x) else sys.modules["jax"].numpy

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.core._arguments import check_one_of
+from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.core._xp import expand_mask
 from jaxvec.envs._env import BatchedEnv, Env
 from jaxvec.envs._resets import RESET_SOURCES, Opening, ResetPool, ResetSource, deal, first_resets

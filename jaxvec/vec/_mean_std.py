@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from jaxvec.core._host_moments import merge_on_host
 from jaxvec.core._moments import RunningMoments, update_moments
 from jaxvec.core._xp import is_numpy, namespace
 from jaxvec.typing import Array
@@ -109,13 +110,12 @@ class RunningMeanStd:
           Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
           Variances, 1979, eq. 2.1.
         """
-        mean, var, count = self.mean, self.var, self.count
-        delta, total = batch_mean - mean, count + batch_count
-        squares = var * count + batch_var * batch_count
-        squares = squares + np.square(delta) * count * batch_count / total
-        self.mean = mean + delta * batch_count / total
-        self.var = squares / total
-        self.count = total
+        mean, var, batch_mean, batch_var = np.broadcast_arrays(
+            self.mean, self.var, batch_mean, batch_var
+        )
+        self.mean, self.var, self.count = merge_on_host(
+            mean, var, np.float64(self.count), batch_mean - mean, batch_var, batch_count
+        )
 
 
 def holders_of(rms: Any) -> Any:

@@ -6,13 +6,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._host_moments import scale_on_host, standardize_on_host, update_on_host
 from jaxvec.core._images import is_image_space
 from jaxvec.core._layers import box_bounds
-from jaxvec.core._moments import Precision
-from jaxvec.core._normalize import NormalizeRewardState, normalize_observation, normalize_reward
+from jaxvec.core._moments import Precision, RunningMoments
+from jaxvec.core._normalize import (
+    NormalizeObservationState,
+    NormalizeRewardState,
+    normalize_observation,
+    normalize_reward,
+)
+from jaxvec.core._statistics import Statistics
 from jaxvec.core._transform import Timestep, Transform, VecSpec, chain
-from jaxvec.core._xp import is_integer_or_bool, map_obs, space_tree, tree_space
+from jaxvec.core._xp import (
+    all_rows,
+    is_integer_or_bool,
+    map_obs,
+    no_rows,
+    space_tree,
+    tree_space,
+    where_rows,
+)
 from jaxvec.typing import Array, Obs, PyTree
+from jaxvec.vec._normalize_checks import check_settings
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -39,7 +55,12 @@ class Settings(NamedTuple):
 
 
 def normalization(settings: Settings) -> Transform:
-    """Returns the transform of a VecNormalize: both normalizations, and the raw values kept."""
+    """Returns the transform of a VecNormalize: both normalizations, and the raw values kept.
+
+    Raises:
+      ValueError: if a number among the settings cannot be.
+    """
+    check_settings(settings.clip_obs, settings.clip_reward, settings.gamma, settings.epsilon)
     observation = chain()
     if settings.norm_obs:
         observation = normalize_observation(
@@ -75,6 +96,8 @@ def normalization(settings: Settings) -> Transform:
     def update(
         state: NormalizationState, timestep: Timestep
     ) -> tuple[NormalizationState, Timestep]:
+        if _is_plain(state, timestep):
+            return _updated_on_host(state, timestep, settings)
         raw_obs, raw_reward = timestep.obs, timestep.reward
         inner, timestep = observation.update(state.observation, timestep)
         outer, timestep = reward.update(state.reward, timestep)
@@ -98,6 +121,58 @@ def normalization(settings: Settings) -> Transform:
         return spec._replace(observation_space=tree_space(new))
 
     return Transform(init, reset, update, spec=spec)
+
+
+def _is_plain(state: NormalizationState, timestep: Timestep) -> bool:
+    """Tells whether this is the step of most host loops: one array of observations, and every row moved."""
+    obs, observation = timestep.obs, state.observation
+    return (
+        type(obs) is np.ndarray
+        and type(timestep.reward) is np.ndarray
+        and observation != ()
+        and obs.shape[1:] == observation.statistics.moments.mean.shape
+        and all_rows(timestep.valid)
+    )
+
+
+def _updated_on_host(
+    state: NormalizationState, timestep: Timestep, settings: Settings
+) -> tuple[NormalizationState, Timestep]:
+    """Does what the two transforms do to such a step, in a third of their calls.
+
+    A step of eight small observations is 25 microseconds of NumPy; the way through two transforms, trees of
+    observations and policies of updates would add half of that.
+    """
+    obs, reward, first, final = timestep.obs, timestep.reward, timestep.first, timestep.final_obs
+    epsilon, precision = settings.epsilon, settings.precision
+    (statistics, training), (of_returns, returns, _, enabled) = state.observation, state.reward
+    moments, return_moments = statistics.moments, of_returns.moments
+    if training:
+        moments = _learned(moments, obs, precision)
+        returns = returns * settings.gamma + reward
+        return_moments = _learned(return_moments, returns, precision)
+    mean, var = moments[:2]
+    scaled = standardize_on_host(obs, mean, var, epsilon, settings.clip_obs, precision)
+    if final is not None:
+        final = standardize_on_host(final, mean, var, epsilon, settings.clip_obs, precision)
+    if enabled:
+        scaled_reward = scale_on_host(reward, return_moments.var, epsilon, settings.clip_reward)
+    else:
+        scaled_reward = reward if reward.dtype == _FLOAT32 else reward.astype(_FLOAT32)
+    if not no_rows(first):
+        returns = where_rows(first, 0, returns)
+    state = NormalizationState(
+        NormalizeObservationState(Statistics(moments, None), training),
+        NormalizeRewardState(Statistics(return_moments, None), returns, training, enabled),
+        obs,
+        reward,
+    )
+    return state, Timestep._make((scaled, scaled_reward, *timestep[2:6], final, *timestep[7:]))
+
+
+def _learned(moments: RunningMoments, rows: Array, precision: Precision) -> RunningMoments:
+    mean, var, count, *low = moments
+    return RunningMoments(*update_on_host(mean, var, count, rows, precision), *low)
 
 
 def _normalized_space(box: Any, clip: float) -> spaces.Box:

@@ -5,7 +5,20 @@ from typing import Any
 
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_clip, check_epsilon, check_fraction
 from jaxvec.vec._normalize_files import Saved
+
+
+def check_settings(clip_obs: float, clip_reward: float, gamma: float, epsilon: float) -> None:
+    """Refuses numbers that no statistics could be used with.
+
+    Raises:
+      ValueError: if one of them is NaN, out of range or no number.
+    """
+    check_clip("VecNormalize", "clip_obs", clip_obs)
+    check_clip("VecNormalize", "clip_reward", clip_reward)
+    check_fraction("VecNormalize", "gamma", gamma)
+    check_epsilon("VecNormalize", "epsilon", epsilon)
 
 
 def checked_keys(space: spaces.Space[Any], keys: Sequence[str] | None) -> list[str] | None:

@@ -321,9 +321,9 @@ def test_numpy_and_compiled_jax_draw_the_same():
     np.testing.assert_array_equal(host, device)
 
 
-@pytest.mark.parametrize("probability", [-0.1, 1.1, np.nan])
+@pytest.mark.parametrize("probability", [-0.1, 1.1, np.nan, "0.5", None, [0.5]])
 def test_a_probability_lies_between_0_and_1(probability):
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match=r"probability=.* a number from 0 to 1"):
         sticky_action(probability)
 
 

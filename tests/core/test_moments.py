@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxvec.core._device_moments import two_sum
 from jaxvec.core._host_moments import EXACT_IN_FLOAT32
 from jaxvec.core._moments import (
     PRIOR_COUNT,
@@ -20,7 +21,6 @@ from jaxvec.core._moments import (
     merge_rows,
     scale_by_std,
     standardize,
-    two_sum,
     unstandardize,
     update_moments,
 )

@@ -61,13 +61,16 @@ class TestRewards:
             assert out.reward.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(np.nan, 0.0), (np.inf, 0.0), (1.0, np.nan)])
+@pytest.mark.parametrize(
+    ("scale", "shift"),
+    [(np.nan, 0.0), (np.inf, 0.0), (1.0, np.nan), ("2", 0.0), (True, 0.0), ([1.0, 2.0], 0.0)],
+)
 def test_a_scale_that_is_not_finite_is_refused(scale, shift):
     with pytest.raises(ValueError, match="scale_reward"):
         scale_reward(scale, shift)
 
 
-@pytest.mark.parametrize(("low", "high"), [(1, -1), (np.nan, 1), (0, np.nan)])
+@pytest.mark.parametrize(("low", "high"), [(1, -1), (np.nan, 1), (0, np.nan), ("0", 1), (0, None)])
 def test_bounds_that_hold_nothing_are_refused(low, high):
-    with pytest.raises(ValueError, match=f"low={low}"):
+    with pytest.raises(ValueError, match=r"clip_reward: (low|high)="):
         clip_reward(low, high)
