@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from gymnasium.spaces import Space
 
-from jaxvec.core._transform import Timestep
 from jaxvec.core._arguments import check_one_of
+from jaxvec.core._transform import Timestep
 from jaxvec.typing import Action, Array, Obs
 from jaxvec.vec._convert import (
     StepReturn,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxvec.core._transform import Timestep
 from jaxvec.core._arguments import check_one_of
+from jaxvec.core._transform import Timestep
 from jaxvec.core._xp import map_obs
 from jaxvec.errors import AlreadyPendingError, NotPendingError
 from jaxvec.typing import Action, Array, Obs

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from jaxvec.core._transform import Timestep, Transform
 from jaxvec.core._arguments import check_one_of
+from jaxvec.core._transform import Timestep, Transform
 from jaxvec.core._xp import map_obs
 from jaxvec.envs import BatchedEnv
 from jaxvec.errors import AlreadyPendingError, ClosedError, NotPendingError
@@ -24,20 +24,25 @@ from jaxvec.vec._fused import Fusable, Run
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._jax_attributes import RowAttributes
 from jaxvec.vec._jax_edge import Output, check_info_keys, hand_of, merged_rows
+from jaxvec.vec._jax_identity import Identity
 from jaxvec.vec._jax_pictures import Pictures
-from jaxvec.vec._jax_resets import ResetInfos, RowKeys, grouped_options
+from jaxvec.vec._jax_resets import ResetInfos, RowKeys, next_resets
 from jaxvec.vec._monitor_env import Monitor
 from jaxvec.vec._packing import Layout, Packed
 from jaxvec.vec._program import Groups, Program
 from jaxvec.vec._sb3 import MONITORS, loaded
 
 
-class JaxVecEnv(Fusable, ColumnVecEnv):
+class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
     """N environments that JAX steps, as SB3's VecEnv.
 
     Layers above it (`VecNormalize`, `VecFrameStack`, `VecMonitor`, any `VecTransform`) run in the same
     compiled call. An environment draws its random numbers from its own seed, so that its trace depends
     neither on N nor on its place.
+
+    On a CPU, `jax.config.update("jax_cpu_enable_async_dispatch", False)` before the first use of JAX can make
+    steps of few environments faster: a step then runs in the thread that calls it. It holds for the whole
+    program, so it is left to you.
 
     Args:
       env: the environments, of `vectorize` (autoreset_mode "SameStep").
@@ -231,16 +236,9 @@ class JaxVecEnv(Fusable, ColumnVecEnv):
         self._packed = Packed(layout)
 
     def _next_resets(self, indices: Indices) -> tuple[Array, Array, Groups]:
-        """Returns which rows are reset, the words of their keys, and the options; uses these up.
-
-        Returns:
-          Bool `[N]`; uint32 `[N, 2]`, to be read where that holds; and which of these rows get which options.
-        """
+        """Returns what a reset of these rows takes (see `next_resets`), and uses seeds and options up."""
         rows = np.array(list(dict.fromkeys(self._get_indices(indices))), int)
-        groups = grouped_options(self._options, rows, self.num_envs)
-        mask = np.zeros(self.num_envs, bool)
-        mask[rows] = True
-        keys = self._keys.next(rows, self._seeds)
+        mask, keys, groups = next_resets(rows, self._keys, self._seeds, self._options)
         self._seeds = [None if used else seed for used, seed in zip(mask, self._seeds, strict=True)]
         self._options = [
             {} if used else each for used, each in zip(mask, self._options, strict=True)
