@@ -159,9 +159,10 @@ class VecNormalize(NormalizeNumbers):
         return np.array(self.old_reward)
 
     def _obs_is_fresh(self) -> bool:
-        return self.norm_obs and (
-            not isinstance(self._obs_rms, dict) or len(self._obs_rms) == len(self._space_keys())
-        )
+        if not self.norm_obs:
+            return False
+        rms = self._obs_rms  # asked by `type`: its `__class__` is slow to tell
+        return type(rms) is not dict or len(rms) == len(self._space_keys())
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns all but the VecEnv inside and what depends on it."""

@@ -142,55 +142,54 @@ class NormalizeNumbers(VecTransform):
 
     @property
     def _state(self) -> NormalizationState:
-        training = _SWITCH[bool(self.training)]
+        held = self.__dict__
+        training, enabled = _SWITCH[bool(held["training"])], _SWITCH[bool(held["norm_reward"])]
         observation: PyTree = ()
         if self.norm_obs:
             observation = NormalizeObservationState(self._statistics(), training)
-        reward = NormalizeRewardState(
-            Statistics(self._ret_rms.moments, None),
-            self.__dict__["returns"],
-            training,
-            _SWITCH[bool(self.norm_reward)],
-        )
-        return NormalizationState(
-            observation, reward, self.__dict__.get("old_obs"), self.__dict__["old_reward"]
-        )
+        statistics = Statistics(self._ret_rms.moments, None)
+        reward = NormalizeRewardState(statistics, held["returns"], training, enabled)
+        return NormalizationState(observation, reward, held.get("old_obs"), held["old_reward"])
 
     @_state.setter
     def _state(self, state: NormalizationState) -> None:
+        held = self.__dict__
         if self.norm_obs:
             self._hold(state.observation.statistics)
-        moments = state.reward.statistics.moments
-        if "_ret_rms" in self.__dict__:
-            self._ret_rms.moments = moments
+        _, reward, raw_obs, raw_reward = state
+        if "_ret_rms" in held:
+            self._ret_rms.moments = reward.statistics.moments
         else:
-            self._ret_rms = RunningMeanStd.holding(moments)
-        self.__dict__["returns"] = state.reward.returns
-        if state.raw_obs is not None:
-            self.__dict__["old_obs"] = state.raw_obs
-        self.__dict__["old_reward"] = state.raw_reward
+            self._ret_rms = RunningMeanStd.holding(reward.statistics.moments)
+        held["returns"] = reward.returns
+        if raw_obs is not None:
+            held["old_obs"] = raw_obs
+        held["old_reward"] = raw_reward
+
+    # Both ask by `type`: an object's `__class__` is slow to tell, see `RunningMeanStd`.
 
     def _statistics(self) -> PyTree:
         rms = self._obs_rms
-        if isinstance(rms, RunningMeanStd):
+        if type(rms) is not dict:
             return Statistics(rms.moments, None)
         return {
             key: Statistics(rms[key].moments, None) if key in rms else None
             for key in self._space_keys()
         }
 
-    def _space_keys(self) -> list[str]:
-        return list(self.observation_space.spaces)  # type: ignore[attr-defined]
-
     def _hold(self, statistics: PyTree) -> None:
         """Puts statistics into the objects that hold them, which others may share."""
-        if "_obs_rms" not in self.__dict__:
+        rms = self.__dict__.get("_obs_rms")
+        if rms is None:
             self._obs_rms = _holders(statistics)
-        elif isinstance(self._obs_rms, RunningMeanStd):
-            self._obs_rms.moments = statistics.moments
+        elif type(rms) is not dict:
+            rms.moments = statistics.moments
         else:
-            for key, rms in self._obs_rms.items():
-                rms.moments = statistics[key].moments
+            for key, each in rms.items():
+                each.moments = statistics[key].moments
+
+    def _space_keys(self) -> list[str]:
+        return list(self.observation_space.spaces)  # type: ignore[attr-defined]
 
 
 def _holders(statistics: PyTree) -> Any:

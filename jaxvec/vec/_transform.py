@@ -7,7 +7,7 @@ that, in `_after_reset` and `_after_step`.
 
 from copy import deepcopy
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,6 +39,11 @@ class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
     """
 
     _passes = True
+    _guards_steps: ClassVar[bool] = False  # whether `_before_step` does anything
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._guards_steps = cls._before_step is not Layer._before_step
 
     def __init__(self, venv: Any, transform: Transform, *, seed: int | None = None) -> None:
         below, spec = run_over(venv), spec_of(venv)
@@ -82,7 +87,7 @@ class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
         if self._run is not None:
             return self._run.wait()
         obs, rewards, dones, infos = step_return(self._wait_columns())
-        return self._handed_out(obs), rewards, dones, infos
+        return obs if self._obs_is_fresh() else copy_obs(obs), rewards, dones, infos
 
     def reset_arrays(self, indices: Indices = None) -> Timestep:
         """Resets, and returns columns: what the layer above calls."""
@@ -97,8 +102,9 @@ class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
         if self._run is not None:
             self._run.step_async(actions)
             return
-        self._before_step(actions)
-        if self.transform.action is not passthrough:
+        if self._guards_steps:
+            self._before_step(actions)
+        if self._transform.action is not passthrough:
             given = actions if isinstance(actions, dict | tuple) else np.asarray(actions)
             self._state, actions = self.transform.action(self._state, given)
         self.venv.step_async(actions)
@@ -132,7 +138,12 @@ class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
     def _wait_columns(self) -> Timestep:
         if self._run is not None:
             return self._run.wait_arrays()
-        return self._updated(wait_columns(self.venv))
+        # As `_updated(wait_columns(...))`, written out: layers do this in every step.
+        venv: Any = self.venv
+        kind: Any = type(venv)
+        timestep = venv.wait_arrays() if _speaks_columns(kind) else wait_columns(venv)
+        self._state, timestep = self.transform.update(self._state, timestep)
+        return self._after_step(timestep)
 
     def _updated(self, timestep: Timestep) -> Timestep:
         self._state, timestep = self.transform.update(self._state, timestep)
