@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from jaxvec.core._frame_stack import FrameStackState, frame_stack, stack_axis
 from jaxvec.core._transform import Timestep, VecSpec
-from jaxvec.core._xp import no_rows
+from jaxvec.core._xp import map_obs, no_rows
 from jaxvec.typing import Array, Obs
 from jaxvec.vec._convert import copy_obs, timestep_of_reset, timestep_of_step
 from jaxvec.vec._transform import VecTransform
@@ -137,16 +137,23 @@ class VecFrameStack(VecTransform):
             f"VecFrameStack only works with Box and Dict observation spaces, not {space}"
         )
         self.n_stack = n_stack
-        self.stacked_obs = StackedObservations(venv.num_envs, n_stack, space, channels_order)
-        super().__init__(venv, self.stacked_obs._transform)
+        self._stacks = StackedObservations(venv.num_envs, n_stack, space, channels_order)
+        super().__init__(venv, self._stacks._transform)
+
+    @property
+    def stacked_obs(self) -> StackedObservations:
+        """The stacks as they are now; above a JaxVecEnv a copy of those on the device."""
+        if self._packed is not None:
+            self._stacks._state = FrameStackState(map_obs(np.asarray, self.state.stack))
+        return self._stacks
 
     @property
     def _state(self) -> FrameStackState:
-        return self.stacked_obs._state
+        return self._stacks._state
 
     @_state.setter
     def _state(self, state: FrameStackState) -> None:
-        self.stacked_obs._state = state
+        self._stacks._state = state
 
     def _after_step(self, timestep: Timestep) -> Timestep:
         warn_if_final_is_lacking(timestep)

@@ -77,6 +77,28 @@ class ResetInfos:
         ]
 
 
+def next_resets(
+    rows: Array, keys: RowKeys, seeds: Sequence[int | None], options: Sequence[dict[str, Any]]
+) -> tuple[Array, Array, Groups]:
+    """Returns what a compiled reset of some rows takes.
+
+    Args:
+      rows: integers, which are reset.
+      keys: of all rows; those that are reset are used up.
+      seeds: one for each row, or None to go on from its last one.
+      options: one dict for each row.
+
+    Returns:
+      Bool `[N]`, which rows are reset; uint32 `[N, 2]`, the words of their keys; and which of them get which
+      options.
+    """
+    num_envs = len(seeds)
+    groups = grouped_options(options, rows, num_envs)
+    mask = np.zeros(num_envs, bool)
+    mask[rows] = True
+    return mask, keys.next(rows, seeds), groups
+
+
 def grouped_options(options: Sequence[dict[str, Any]], rows: Array, num_envs: int) -> Groups:
     """Returns pairs of rows, bool `[N]`, and the options that these get; the rows are `rows` in all.
 

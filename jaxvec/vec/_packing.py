@@ -181,8 +181,11 @@ class Packed:
 
     @classmethod
     def holding(cls, tree: PyTree) -> Self:
-        """Returns one that holds a copy of a tree, whose structure, shapes and dtypes stay."""
-        layout = Layout(tree)
+        """Returns one that holds a copy of a tree, whose structure, shapes and dtypes stay.
+
+        What is int64 or float64 gets the dtype that steps on the device will give it.
+        """
+        layout = Layout(jax.tree.map(_as_device_has_it, tree))
         return cls(layout, layout.write(tree))
 
     def read(self) -> PyTree:
@@ -270,6 +273,13 @@ class Column:
     def cast(self, dtype: Any) -> "Column":
         """Returns the same column in another dtype."""
         return Column(self._source, self._index, dtype)
+
+
+def _as_device_has_it(leaf: Array) -> Any:
+    """Returns shape and dtype of a leaf on the device: int32 for int64, as long as x64 is not enabled."""
+    if _is_keys(leaf):
+        return leaf
+    return jax.ShapeDtypeStruct(np.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
 def _is_keys(leaf: Any) -> bool:
