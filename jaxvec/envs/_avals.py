@@ -67,9 +67,9 @@ def _common(where: str, first: Any, second: Any, after: tuple[str, str]) -> Any:
             f"{where} has shape {first.shape} after {after[0]} and {second.shape} after {after[1]}; "
             "both must be the same."
         )
-    if first.dtype == second.dtype or (second.weak_type and _holds(first.dtype, second.dtype)):
+    if first.dtype == second.dtype or (second.weak_type and holds(first.dtype, second.dtype)):
         return first.dtype
-    if first.weak_type and _holds(second.dtype, first.dtype):
+    if first.weak_type and holds(second.dtype, first.dtype):
         return second.dtype
     raise ValueError(
         f"{where} is {first.dtype} after {after[0]} and {second.dtype} after {after[1]}: cast one of "
@@ -77,12 +77,12 @@ def _common(where: str, first: Any, second: Any, after: tuple[str, str]) -> Any:
     )
 
 
-def _holds(dtype: Any, weak: Any) -> bool:
-    """Tells whether the values of a weak dtype stay what they are in another: kinds only widen."""
+def holds(dtype: Any, given: Any) -> bool:
+    """Tells whether values of a given dtype stay what they are in another: kinds only widen."""
     kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
     wide, narrow = (
         next((rank for rank, kind in enumerate(kinds) if jnp.issubdtype(each, kind)), -1)
-        for each in (dtype, weak)
+        for each in (dtype, given)
     )
     return wide >= narrow
 

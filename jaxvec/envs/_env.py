@@ -1,8 +1,10 @@
 """The two records of JAX-native environments: one environment, and N of them."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import gymnasium
 from gymnasium.spaces import Space
 
 from jaxvec.core._transform import Timestep, VecSpec, nothing_to_merge
@@ -72,6 +74,68 @@ def check_batched(where: str, env: object) -> None:
     """
     if not isinstance(env, BatchedEnv):
         raise TypeError(
-            f"{where}: env is {type(env).__name__}, but it must be a BatchedEnv: pass "
-            "vectorize(env, num_envs), or what wrap makes of that."
+            f"{where}: env is {_described(env)}, but it must be a BatchedEnv: pass "
+            f"vectorize(env, num_envs), or what wrap makes of that.{_advice(env)}"
         )
+
+
+def check_single(where: str, env: object) -> Env[Any, Any]:
+    """Returns one environment, after a look that the parts of its record are what they must be.
+
+    Returns:
+      The environment, its `methods` and `metadata` mappings where they were None.
+
+    Raises:
+      TypeError: if it is no `Env`, or a part of it is of a wrong kind.
+    """
+    if not isinstance(env, Env):
+        raise TypeError(
+            f"{where}: env is {_described(env)}, but it must be a jaxvec.Env, such as "
+            f'jaxvec.envs.make("CartPole-v1").{_advice(env)}'
+        )
+    env = env._replace(metadata=env.metadata or {}, methods=env.methods or {})
+    for kind, fits, names in _PARTS:
+        for name in names:
+            value = getattr(env, name)
+            if not fits(value):
+                raise TypeError(f"{where}: env.{name} is {value!r}, but it must be {kind}.")
+    return env
+
+
+def name_of(env: Env[Any, Any]) -> str:
+    """Returns what messages and reports call an environment."""
+    own = getattr(env.reset, "__qualname__", "the environment")
+    return str((env.metadata or {}).get("name", own))
+
+
+_PARTS: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    ("a function", callable, ("reset", "step")),
+    ("a function or None", lambda part: part is None or callable(part), ("persistent", "render")),
+    (
+        "a gymnasium space; jaxvec.spaces.to_gymnasium_space converts others",
+        lambda part: isinstance(part, Space),
+        ("observation_space", "action_space"),
+    ),
+    ("a dict or None", lambda part: isinstance(part, Mapping), ("methods", "metadata")),
+)
+"""What the parts of an environment's record must be: in words, as a look, and which."""
+
+
+def _described(env: object) -> str:
+    if env is None or isinstance(env, str):
+        return repr(env)
+    if inspect.isclass(env) or inspect.isroutine(env):
+        return f"the {'class' if inspect.isclass(env) else 'function'} {env.__qualname__}"
+    return type(env).__name__
+
+
+def _advice(env: object) -> str:
+    if inspect.isclass(env) or inspect.isroutine(env):
+        return " If that makes an environment, call it first."
+    if isinstance(env, BatchedEnv):
+        return " These are many environments already: wrap puts layers on them."
+    if isinstance(env, str):
+        return " make(id) makes an environment of its id."
+    if isinstance(env, gymnasium.Env):
+        return " DummyVecEnv and SubprocVecEnv step classic environments."
+    return ""

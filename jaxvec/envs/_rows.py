@@ -16,11 +16,12 @@ from jaxvec.envs._avals import (
     check_returned,
     check_single,
     common_avals,
+    holds,
     observation_dtypes,
     strong,
 )
 from jaxvec.envs._barrier import computed_once
-from jaxvec.envs._env import Env
+from jaxvec.envs._env import Env, name_of
 from jaxvec.envs._params import one_of_params, params_axes, strong_params
 from jaxvec.envs._resets import Opening
 from jaxvec.random import as_impl, hash_key, keys_from
@@ -174,11 +175,15 @@ class Rows:
         return jax.tree.map(each, chosen, other, self._has_rows)
 
     def checked_action(self, action: Action) -> Action:
-        """Returns the actions as they came, if they have the shapes that the action space asks for.
+        """Returns the actions as they came, if they are what the action space asks for.
+
+        Whole numbers may be of any width: environments compare and index with them.
 
         Raises:
-          ValueError: if not: `[N, 1]` for `[N]` would go through most environments' arithmetic and
-            give every state one axis more.
+          ValueError: if they have another structure or shape: `[N, 1]` for `[N]` would go through most
+            environments' arithmetic and give every state one axis more.
+          TypeError: if they are floating where the space holds whole numbers: an environment would
+            take 0.7 or NaN for some action without a word.
         """
         wanted: Any = jax.tree.structure(self._actions)
         given: Any = jax.tree.structure(action)
@@ -189,6 +194,13 @@ class Rows:
                 f"step: actions {given} of shapes {shapes} came, but {self.num_envs} environments "
                 f"need {wanted} of shapes {needed}: one element of {self.env.action_space} each."
             )
+        for leaf, like in zip(jax.tree.leaves(action), jax.tree.leaves(self._actions), strict=True):
+            if not holds(like.dtype, jnp.result_type(leaf)):
+                raise TypeError(
+                    f"step: actions of dtype {jnp.result_type(leaf)} came, but {like.dtype} is needed: "
+                    f"one element of {self.env.action_space} each. Round or cast them in the policy, as "
+                    "in action.astype(int)."
+                )
         return action
 
     def example_keys(self) -> Key:
@@ -252,7 +264,7 @@ class Rows:
         )
 
     def _find_avals(self) -> None:
-        name = self.env.metadata.get("name", "the environment")
+        name = name_of(self.env)
         key = jax.eval_shape(lambda: self._handed(self.row_keys(self.example_keys())[0]))
         action = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self._actions

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from jaxvec.core._arguments import check_one_of
+from jaxvec.core._arguments import check_count, check_one_of
 from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.core._xp import expand_mask
-from jaxvec.envs._env import BatchedEnv, Env
+from jaxvec.envs._env import BatchedEnv, Env, check_single, name_of
 from jaxvec.envs._resets import RESET_SOURCES, Opening, ResetPool, ResetSource, deal, first_resets
 from jaxvec.envs._rows import KeyKind, Rows, Stepped
 from jaxvec.typing import Action, Array, Key, PyTree
@@ -72,25 +72,27 @@ def vectorize(
       The batched environment. Observations leave in the dtype of their space, rewards as float32.
 
     Raises:
-      TypeError: if `env` is no `Env`.
-      ValueError: if an option does not exist, a parameter does not fit, or reset and step disagree.
+      TypeError: if `env` is no `Env`, or a part of it is of a wrong kind.
+      ValueError: if an option does not exist, a count is none that int32 holds, a parameter does not
+        fit, or reset and step disagree.
     """
-    if not isinstance(env, Env):
-        raise TypeError(
-            f"vectorize: env is {type(env).__name__}, but it must be a jaxvec.Env, such as "
-            'jaxvec.envs.make("CartPole-v1").'
-        )
-    _check_counts(num_envs, pool_size, action_repeat, max_episode_steps)
+    env = check_single("vectorize", env)
+    num_envs = check_count("vectorize", "num_envs", num_envs)
+    pool_size = check_count("vectorize", "pool_size", pool_size)
+    action_repeat = check_count("vectorize", "action_repeat", action_repeat)
+    limit, name = max_episode_steps, "max_episode_steps"
+    if isinstance(limit, str) and limit == "default":
+        limit, name = env.max_episode_steps, "env.max_episode_steps"
+    limit = None if limit is None else check_count("vectorize", name, limit)
     check_one_of("vectorize", "reset_source", reset_source, RESET_SOURCES)
     check_one_of("vectorize", "prng_impl", prng_impl, (None, *_KEY_KINDS))
-    limit = env.max_episode_steps if max_episode_steps == "default" else max_episode_steps
     if not isinstance(autoreset_mode, AutoresetMode):
         modes = [mode.value for mode in AutoresetMode]
         check_one_of("vectorize", "autoreset_mode", autoreset_mode, modes)
     mode = AutoresetMode(autoreset_mode)
 
     def build(kind: KeyKind) -> BatchedEnv:
-        rows = Rows(env, int(num_envs), params, limit, action_repeat, kind)
+        rows = Rows(env, num_envs, params, limit, action_repeat, kind)
         if reset_source == "pool" and rows.params_per_row:
             raise ValueError(
                 "vectorize: reset_source='pool' makes states before it knows for which row, so "
@@ -114,9 +116,8 @@ def _first_that_traces(env: Env[Any, Any], build: Callable[[KeyKind], BatchedEnv
             continue
         if causes:
             cause = str(causes[0]).strip().split("\n")[0][:200]
-            name = env.metadata.get("name", env.reset)
             warnings.warn(
-                f"vectorize: the environment {name} cannot be traced with cheap hash keys "
+                f"vectorize: the environment {name_of(env)} cannot be traced with cheap hash keys "
                 f"({type(causes[0]).__name__}: {cause}); it gets {kind!r} keys, which are slower. "
                 f"Pass prng_impl={kind!r} to choose them without this warning.",
                 stacklevel=3,
@@ -312,19 +313,6 @@ def _reset_keys(keys: Key, clock: Array) -> Key:
 
 def _select(mask: Array, chosen: PyTree, other: PyTree) -> PyTree:
     return jax.tree.map(lambda new, old: jnp.where(expand_mask(mask, old), new, old), chosen, other)
-
-
-def _check_counts(
-    num_envs: int, pool_size: int, action_repeat: int, max_episode_steps: Any
-) -> None:
-    counts = {"num_envs": num_envs, "pool_size": pool_size, "action_repeat": action_repeat}
-    if max_episode_steps not in (None, "default"):
-        counts["max_episode_steps"] = max_episode_steps
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(
-                f"vectorize: {name}={value!r}, but it must be a whole number from 1 on."
-            )
 
 
 def _checked_mask(mask: Array, num_envs: int) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxvec.core._xp import obs_leaves
-from jaxvec.envs._env import BatchedEnv, Env
+from jaxvec.envs._env import BatchedEnv, Env, name_of
 from jaxvec.envs._vectorize import vectorize
 from jaxvec.random import hash_key, keys_from
 from jaxvec.spaces import sample
@@ -49,7 +49,7 @@ def check_env(
         raise TypeError(
             f"check_env: {env!r} is a {type(env).__name__}; it takes a jaxvec.Env record."
         )
-    name = str(env.metadata.get("name", getattr(env.reset, "__qualname__", "the environment")))
+    name = name_of(env)
     trial = _Trial(env, num_envs, num_steps, seed)
     return examine(name, _LAWS, trial, raise_on_failure=raise_on_failure)
 

@@ -1,5 +1,7 @@
 """What `vectorize` refuses, and that it says which leaf, what came and what is needed."""
 
+import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -130,6 +132,40 @@ def test_actions_of_another_shape_than_the_spaces_are_refused(space, action, mes
         env.step(state, action)
 
 
+FLOATS = [
+    (spaces.Discrete(3), np.float32([0, 1])),
+    (spaces.Discrete(3), np.array([np.nan, 1.0])),
+    (spaces.Discrete(3), np.array([0.7, 1.0])),
+    (spaces.MultiDiscrete([2, 3]), np.zeros((2, 2), np.float16)),
+    (spaces.MultiBinary(2), np.zeros((2, 2))),
+    (spaces.Box(0, 9, (1,), np.uint8), np.zeros((2, 1), np.float32)),
+    (spaces.Box(-1, 1, (1,)), np.zeros((2, 1), np.complex64)),
+    (spaces.Dict(a=spaces.Discrete(2)), {"a": np.zeros(2)}),
+]
+
+
+@pytest.mark.parametrize(("space", "action"), FLOATS, ids=str)
+def test_actions_of_a_dtype_that_would_be_cut_off_are_refused_while_tracing(space, action):
+    env = vectorize(simple(lambda key: 0, lambda key, s: s, action_space=space), 2)
+    state, _ = env.reset(KEYS)
+    for step in (env.step, jax.jit(env.step)):
+        with pytest.raises(TypeError, match=r"step: actions of dtype (float|complex)\d+ came, but"):
+            step(state, action)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+def test_actions_of_whole_numbers_of_any_width_are_allowed_and_all_do_the_same(dtype):
+    env = vectorize(counter(), 2)
+    state, _ = env.reset(KEYS)
+    given = np.array([0, 1])
+    _, wanted = env.step(state, given.astype(np.int32))
+    _, found = env.step(state, given.astype(dtype))
+    np.testing.assert_array_equal(found.obs, wanted.obs)
+    np.testing.assert_array_equal(found.reward, wanted.reward)
+
+
 OPTIONS = [
     ({"num_envs": 0}, "num_envs=0"),
     ({"num_envs": 2.0}, r"num_envs=2\.0"),
@@ -138,6 +174,10 @@ OPTIONS = [
     ({"action_repeat": -1}, "action_repeat=-1"),
     ({"max_episode_steps": 0}, "max_episode_steps=0"),
     ({"max_episode_steps": "none"}, "max_episode_steps='none'"),
+    ({"max_episode_steps": 2**31}, r"max_episode_steps=2147483648, .* from 1 to 2147483647"),
+    ({"max_episode_steps": 2.5}, r"max_episode_steps=2\.5"),
+    ({"max_episode_steps": np.arange(2)}, r"max_episode_steps=array"),
+    ({"num_envs": None}, "num_envs=None"),
     ({"reset_source": "stale"}, r"reset_source='stale' .* 'fresh', 'cached', 'pool'"),
     ({"autoreset_mode": "SAME_STEP"}, r"autoreset_mode='SAME_STEP' .* 'NextStep', 'SameStep'"),
 ]
@@ -162,5 +202,53 @@ def test_one_environment_where_many_are_needed_is_refused_and_the_other_way_roun
         with pytest.raises(TypeError, match=r"env is Env, .* vectorize\(env, num_envs\)"):
             call(counter())
     for env in ("CartPole-v1", vectorize(counter(), 2)):
-        with pytest.raises(TypeError, match=r"vectorize: env is (str|BatchedEnv), .*jaxvec\.Env"):
+        with pytest.raises(
+            TypeError, match=r"vectorize: env is ('CartPole-v1'|BatchedEnv), .*jaxvec\.Env"
+        ):
             vectorize(env, 2)
+
+
+WRONG = [
+    (None, r"env is None, but"),
+    (counter, r"env is the function counter, but .* call it first"),
+    (simple(lambda key: 0, lambda key, s: s).step, r"env is the function .*, but .* call it first"),
+    (gym.Env, r"env is the class Env, but .* call it first"),
+    (gym.Env(), r"env is Env, but .*DummyVecEnv"),
+    ("CartPole-v1", r"env is 'CartPole-v1', but .* make\(id\)"),
+]
+
+
+@pytest.mark.parametrize(("env", "message"), WRONG, ids=str)
+def test_what_is_no_environment_is_named_and_what_to_do_about_it(env, message):
+    with pytest.raises(TypeError, match=f"vectorize: {message}"):
+        vectorize(env, 2)
+    with pytest.raises(TypeError, match=f"wrap: {message}"):
+        wrap(env, episode_statistics())
+
+
+PARTS = [
+    ("reset", None, "a function"),
+    ("step", 3, "a function"),
+    ("persistent", "kept", "a function or None"),
+    ("render", True, "a function or None"),
+    ("observation_space", "Box", "a gymnasium space"),
+    ("action_space", None, "a gymnasium space"),
+    ("metadata", "fast", "a dict or None"),
+    ("methods", ["masks"], "a dict or None"),
+]
+
+
+@pytest.mark.parametrize(("part", "value", "kind"), PARTS, ids=str)
+def test_a_part_of_an_environment_of_a_wrong_kind_is_refused_by_its_name(part, value, kind):
+    with pytest.raises(TypeError, match=rf"vectorize: env\.{part} is .*, but it must be {kind}"):
+        vectorize(counter()._replace(**{part: value}), 2)
+
+
+def test_an_environment_may_come_without_metadata_and_methods():
+    env = vectorize(counter(metadata=None, methods=None), 2)
+    assert (env.env.metadata, env.env.methods) == ({}, {})
+
+
+def test_a_time_limit_of_the_environments_own_that_int32_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match=r"vectorize: env\.max_episode_steps=4294967296"):
+        vectorize(counter(max_episode_steps=2**32), 2)
