@@ -7,11 +7,12 @@ import typer
 from rich.console import Console
 
 from jaxvec._version import __version__
+from jaxvec.cli._curves import Axis
 from jaxvec.cli._failure import FAILED, failing
 from jaxvec.cli._rollout import Backend, Request, run
 
 app = typer.Typer(
-    help="Roll out JAX-native reinforcement-learning environments, thousands at a time.",
+    help="Roll out reinforcement-learning environments, thousands at a time.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,6 +62,9 @@ def rollout(
             "gymnasium's in this process (dummy) or in workers (subproc)."
         ),
     ] = "scan",
+    num_workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes of --backend subproc; one for each core.")
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -87,7 +91,7 @@ def rollout(
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
     ] = False,
 ) -> None:
-    """Roll a policy out, compiled, with the layers that are asked for.
+    """Roll a policy out, with the layers that are asked for.
 
     Layers, from the environment on: check for NaN and infinity, episode
     statistics, frame stack, normalization of observations, of rewards.
@@ -108,6 +112,7 @@ def rollout(
         monitor=monitor,
         plot=plot,
         save_stats=save_stats,
+        num_workers=num_workers,
     )
     report = run(request, Console(stderr=True))
     if json:
@@ -171,3 +176,86 @@ def check(
         print_laws(report)
     if report.failures:
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def bench(
+    env: Annotated[str, typer.Argument(help=_ENV_HELP)],
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long each setting is timed.")] = 2.0,
+    num_envs: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="How many environments; may be given several times. [16, 1024]"),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """Time the back ends that fit an environment, and name the fastest.
+
+    These are DummyVecEnv, SubprocVecEnv with workers from one to the number
+    of cores, JaxVecEnv, and the compiled loop. ENV is looked up with
+    gymnasium for the first two, with jaxvec for the others.
+    """
+    from jaxvec.cli._bench import bench as run
+    from jaxvec.cli._bench import print_comparison
+    from jaxvec.cli._report import print_json
+
+    comparison = run(env, seconds, num_envs or [16, 1024], Console(stderr=True))
+    if json:
+        print_json(comparison.as_json())
+    else:
+        print_comparison(comparison)
+
+
+@app.command()
+def plot(
+    files: Annotated[list[Path], typer.Argument(help="Monitor files, or folders: one is one run.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The picture: .png, .svg, .pdf.")
+    ] = Path("returns.png"),
+    over: Annotated[Axis, typer.Option(help="What the returns are drawn over.")] = "steps",
+    smooth: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Draw the mean of the last K episodes."),
+    ] = None,
+) -> None:
+    """Draw learning curves from monitor files, one colour for each run."""
+    from jaxvec.cli._curves import draw_curves
+
+    curves = draw_curves(files, output, axis=over, window=smooth)
+    episodes = sum(len(curve.x) for curve in curves)
+    print(f"{output}: {episodes:,} episodes of {len(curves)} run{'s' * (len(curves) > 1)}")
+
+
+@app.command()
+def stats(
+    file: Annotated[
+        Path | None, typer.Argument(help="A file of --save-stats, or of VecNormalize.save (.npz).")
+    ] = None,
+    from_sb3: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PICKLE",
+            help="Convert a VecNormalize of Stable-Baselines3's into FILE first (the same name with "
+            ".npz, unless FILE is given).",
+        ),
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run whatever is in that pickle: if you made it.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw them, too.")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """Show the statistics that a normalization has learnt."""
+    from jaxvec.cli._report import print_json
+    from jaxvec.cli._stats import as_json, plot_stats, print_stats, read_stats
+
+    found = read_stats(file, from_sb3, trust, plot)
+    if plot is not None:
+        plot_stats(plot, found)
+    if json:
+        print_json(as_json(found))
+    else:
+        print_stats(found)

@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from jaxvec.cli._device import check_jax
 from jaxvec.cli._failure import failing
 from jaxvec.cli._targets import load_env
 
@@ -17,6 +18,7 @@ def check(env: str, num_envs: int, num_steps: int, seed: int) -> Any:
     """
     from jaxvec.testing import check_env
 
+    check_jax("what the laws run")
     record = load_env(env)
     with failing(env):
         return check_env(

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from jaxvec.cli._device import check_jax
 from jaxvec.cli._episodes import Episodes, Tally, write_episodes
 from jaxvec.cli._failure import FAILED, Failure, failing
 from jaxvec.cli._outputs import check_outputs, opened_log
 from jaxvec.cli._targets import classic_maker, load_env, load_policy
+from jaxvec.vec._results import monitor_filename
 
 Backend = Literal["scan", "jax-vec", "dummy", "subproc"]
 
@@ -72,6 +74,8 @@ def run(request: Request, console: Any) -> Report:
     """
     if request.save_stats is not None and not request.normalize:
         raise Failure("--save-stats has nothing to save without --normalize.")
+    if request.num_workers is not None and request.backend != "subproc":
+        raise Failure(f"--num-workers is for --backend subproc, not for {request.backend}.")
     check_outputs(monitor=request.monitor, plot=request.plot, save_stats=request.save_stats)
     tally, files = Tally(request.num_steps), {}
     with contextlib.ExitStack() as stack:
@@ -80,7 +84,7 @@ def run(request: Request, console: Any) -> Report:
         record = tally.add
         if request.monitor is not None:
             log = stack.enter_context(opened_log(request.monitor, request.env))
-            files["monitor"] = log.filename
+            files["monitor"] = monitor_filename(request.monitor)
 
             def record(episodes: Episodes) -> None:
                 tally.add(episodes)
@@ -130,7 +134,8 @@ def started(request: Request, console: Any) -> Any:
     Raises:
       Failure: if environment, layers and policy do not fit together.
     """
-    _check_jax(request.backend)
+    compiles = request.backend in ("scan", "jax-vec")
+    check_jax(f"--backend {request.backend}" if compiles else None)
     waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
     with waiting, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -139,22 +144,6 @@ def started(request: Request, console: Any) -> Any:
         line = f"warning: {' '.join(str(warning.message).split())}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return todo
-
-
-def _check_jax(backend: Backend) -> None:
-    """Finds out whether JAX can do its part, which nobody's option is to be blamed for."""
-    import jax
-
-    config: Any = jax.config  # its types do not know its flags
-    platforms = config.jax_platforms
-    chosen = f" (JAX_PLATFORMS={platforms})" if platforms else ""
-    with failing(f"JAX finds no device to run on{chosen}"):
-        jax.devices()
-    if config.jax_disable_jit and backend in ("scan", "jax-vec"):
-        raise Failure(
-            f"JAX_DISABLE_JIT is set, and --backend {backend} is one compiled program: unset it, or take "
-            "--backend dummy."
-        )
 
 
 def _compiled(request: Request) -> Any:

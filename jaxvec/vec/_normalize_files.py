@@ -47,14 +47,20 @@ class Saved(NamedTuple):
 
 def save_normalize(path: FilePath, normalize: Any) -> None:
     """Writes a VecNormalize to a file: `.npz` is jaxvec's format, every other name a pickle for SB3."""
-    settings = {name: getattr(normalize, name) for name in SETTINGS}
     if os.fspath(path).endswith(".npz"):
-        statistics = {"returns": _statistics(normalize.ret_rms)}
-        if normalize.norm_obs:
-            statistics["obs"] = _statistics(normalize.obs_rms)
-        save_statistics(path, statistics, metadata={"VecNormalize": settings})
+        settings = {name: getattr(normalize, name) for name in SETTINGS}
+        obs = normalize.obs_rms if normalize.norm_obs else None
+        write_saved(path, Saved(settings, obs, normalize.ret_rms, {}))
     else:
         write_for_sb3(path, normalize)
+
+
+def write_saved(path: FilePath, saved: Saved) -> None:
+    """Writes settings and statistics to a file in jaxvec's format, of any name."""
+    statistics = {"returns": _statistics(saved.ret_rms)}
+    if saved.obs_rms is not None:
+        statistics["obs"] = _statistics(saved.obs_rms)
+    save_statistics(path, statistics, metadata={"VecNormalize": saved.settings})
 
 
 def write_for_sb3(path: FilePath, normalize: Any) -> None:
