@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._host_images import are_images, learn_and_standardize_images
 from jaxvec.core._host_moments import scale_on_host, standardize_on_host, update_on_host
 from jaxvec.core._images import is_image_space
 from jaxvec.core._layers import box_bounds
@@ -147,12 +148,21 @@ def _updated_on_host(
     epsilon, precision = settings.epsilon, settings.precision
     (statistics, training), (of_returns, returns, _, enabled) = state.observation, state.reward
     moments, return_moments = statistics.moments, of_returns.moments
+    scaled = None
     if training:
-        moments = _learned(moments, obs, precision)
+        if are_images(obs, precision):
+            mean, var, count, *low = moments
+            *merged, scaled = learn_and_standardize_images(
+                mean, var, count, obs, epsilon, settings.clip_obs
+            )
+            moments = RunningMoments(*merged, *low)
+        else:
+            moments = _learned(moments, obs, precision)
         returns = returns * settings.gamma + reward
         return_moments = _learned(return_moments, returns, precision)
     mean, var = moments[:2]
-    scaled = standardize_on_host(obs, mean, var, epsilon, settings.clip_obs, precision)
+    if scaled is None:
+        scaled = standardize_on_host(obs, mean, var, epsilon, settings.clip_obs, precision)
     if final is not None:
         final = standardize_on_host(final, mean, var, epsilon, settings.clip_obs, precision)
     if enabled:
