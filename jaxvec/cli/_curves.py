@@ -136,7 +136,7 @@ def _draw(curves: list[Curve], out: Path, title: str, x_title: str) -> None:
         colour = f"C{number % 10}"
         stride = max(1, len(curve.x) // _MOST_DOTS)
         dots = slice(None, None, stride)
-        axes.plot(*(curve.x[dots], curve.returns[dots], "."), color=colour, alpha=0.2, ms=3, mew=0)
+        axes.plot(*(curve.x[dots], curve.returns[dots], "."), color=colour, alpha=0.35, ms=4, mew=0)
         label = f"{curve.label} ({len(curve.x):,} episodes, mean of {curve.window})"
         axes.plot(curve.x, curve.smooth, color=colour, label=label)
     axes.set_xlabel(x_title)
