@@ -35,10 +35,13 @@ _GROUP = "jaxvec.envs"  # of entry points
 
 _NAMESPACES: dict[str, NamedFactory | str] = {
     "brax": "jaxvec.envs.adapters._brax:make",
+    "craftax": "jaxvec.envs.adapters._craftax:make",
     "gymnax": "jaxvec.envs.adapters._gymnax:make",
     "jumanji": "jaxvec.envs.adapters._jumanji:make",
+    "navix": "jaxvec.envs.adapters._navix:make",
     "pgx": "jaxvec.envs.adapters._pgx:make",
     "playground": "jaxvec.envs.adapters._brax:make_playground",
+    "xminigrid": "jaxvec.envs.adapters._xminigrid:make",
 }
 
 

@@ -16,7 +16,9 @@ from tests.envs.adapter_laws import (
 )
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained"),
+    # brax imports what deprecates itself, and says so of itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Brax System"),
     pytest.mark.usefixtures("quick_compilation"),
 ]
 pytest.importorskip("brax")

@@ -5,16 +5,24 @@ known by what it has, not by its class.
 """
 
 from jaxvec.envs.adapters._brax import from_brax, from_playground
+from jaxvec.envs.adapters._craftax import from_craftax
 from jaxvec.envs.adapters._func_env import from_gymnasium_func
 from jaxvec.envs.adapters._gymnax import from_gymnax
 from jaxvec.envs.adapters._jumanji import from_jumanji
+from jaxvec.envs.adapters._navix import from_navix
 from jaxvec.envs.adapters._pgx import from_pgx
+from jaxvec.envs.adapters._stoa import from_stoa
+from jaxvec.envs.adapters._xminigrid import from_xminigrid
 
 __all__ = [
     "from_brax",
+    "from_craftax",
     "from_gymnasium_func",
     "from_gymnax",
     "from_jumanji",
+    "from_navix",
     "from_pgx",
     "from_playground",
+    "from_stoa",
+    "from_xminigrid",
 ]

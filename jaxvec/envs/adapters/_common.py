@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from jaxvec.errors import MissingExtraError
-from jaxvec.spaces import sample, to_gymnasium_space
+from jaxvec.spaces import sample, space_of_size, to_gymnasium_space
 from jaxvec.typing import Action, Obs, PyTree
 
 
@@ -42,6 +42,23 @@ def zeros_like_result(function: Callable[..., PyTree], *arguments: Any) -> PyTre
     """
     avals = jax.eval_shape(function, *arguments)
     return jax.tree.map(lambda aval: jnp.zeros(aval.shape, aval.dtype), avals)
+
+
+def space_of_avals(obs: PyTree) -> spaces.Space[Any]:
+    """Returns the space of observations of which only shapes and dtypes are known.
+
+    Args:
+      obs: an observation, or its avals; dicts of arrays become a Dict.
+    """
+    if isinstance(obs, Mapping):
+        return spaces.Dict({key: space_of_avals(part) for key, part in obs.items()})
+    dtype = np.dtype(obs.dtype)
+    low, high = -np.inf, np.inf
+    if dtype.kind == "b":
+        low, high = 0, 1
+    elif dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return space_of_size(obs.shape, low, high, dtype)
 
 
 def one_action(space: spaces.Space[Any]) -> Action:

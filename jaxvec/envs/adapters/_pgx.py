@@ -6,13 +6,11 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnasium import spaces
 
 from jaxvec.core._arguments import check_one_of
 from jaxvec.envs._env import Env
-from jaxvec.envs.adapters._common import library
-from jaxvec.spaces import space_of_size
+from jaxvec.envs.adapters._common import library, space_of_avals
 from jaxvec.typing import Action, Array, Key, Obs, PyTree
 
 Opponent = Callable[[Key, Any], Action]
@@ -114,13 +112,11 @@ def from_pgx(
         return after, obs, reward, after.terminated, after.truncated, info
 
     opened = jax.eval_shape(lambda: env.init(jax.random.PRNGKey(0)))
-    seen_aval = opened.observation
-    low, high = (0.0, 1.0) if seen_aval.dtype == jnp.bool_ else (-np.inf, np.inf)
     return Env(
         reset=reset,
         step=step,
         params=None,
-        observation_space=space_of_size(seen_aval.shape, low, high, seen_aval.dtype),
+        observation_space=space_of_avals(opened.observation),
         action_space=spaces.Discrete(opened.legal_action_mask.shape[0]),
         max_episode_steps=max_episode_steps,
         methods={"action_masks": lambda state, params: state.legal_action_mask},
