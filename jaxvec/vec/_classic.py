@@ -1,6 +1,6 @@
 """`DummyVecEnv` and `SubprocVecEnv`: classic environments in this process, or in worker processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from jaxvec.vec._host import HostVecEnv
 from jaxvec.vec._pools import LocalPool
 from jaxvec.vec._processes import SubprocessPool
 
-EnvFns = Sequence[Callable[[], Any]]
+EnvFns = Iterable[Callable[[], Any]]
 
 
 class DummyVecEnv(HostVecEnv):

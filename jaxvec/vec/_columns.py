@@ -6,6 +6,7 @@ sees: they are carried by messages, as is everything where memory is not shared.
 """
 
 import copy
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from jaxvec.vec._utils import dict_to_obs, space_parts
 Shape = tuple[int, ...]
 Layout = dict[str, tuple[Shape, np.dtype[Any]]]
 """Name to shape and dtype of each array that is to be shared."""
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 Carried = list[tuple[str, list[int], Any]]
 """Rows that travel by message: name of the column, which rows, and their values."""
@@ -140,10 +143,10 @@ def reward_value(reward: Any, row: int) -> float:
 
     Raises:
       TypeError: if it is no number.
-      ValueError: if it holds another count of numbers than one.
+      ValueError: if it holds another count of numbers than one, or one that float32 does not hold.
     """
     if isinstance(reward, float | int):
-        return reward
+        return _fitting_reward(reward, row)
     array = np.asarray(reward)
     if array.size != 1:
         raise ValueError(
@@ -154,8 +157,16 @@ def reward_value(reward: Any, row: int) -> float:
             f"environment {row}: the reward is {reward!r} of type {type(reward).__name__}; a number is "
             "needed."
         )
-    value: float = array.reshape(()).item()
-    return value
+    return _fitting_reward(array.reshape(()).item(), row)
+
+
+def _fitting_reward(reward: float, row: int) -> float:
+    if FLOAT32_MAX < abs(reward) != math.inf:
+        raise ValueError(
+            f"environment {row}: the reward {reward!r} does not fit float32, which holds up to "
+            f"{FLOAT32_MAX:.7g}; rewards are float32, as in SB3's DummyVecEnv. Scale it."
+        )
+    return reward
 
 
 def take_rows(columns: Columns, rows: Sequence[int], ended: Sequence[int]) -> Carried:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxvec.vec._advice import Advice
@@ -11,7 +11,7 @@ from jaxvec.vec._columns import put_rows
 from jaxvec.vec._crew import GRACE, LOOK, Crew, Options, common_spaces
 from jaxvec.vec._losses import Losses
 from jaxvec.vec._own_share import OwnShare
-from jaxvec.vec._pools import Pool
+from jaxvec.vec._pools import Pool, checked_env_fns
 from jaxvec.vec._running import Ending, Worker, died, timed_out
 from jaxvec.vec._serve import Served
 from jaxvec.vec._starting import shares, usable_cores
@@ -30,7 +30,8 @@ class CrewPool(Pool):
 
     concurrent = True
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: Options) -> None:
+    def __init__(self, env_fns: Iterable[Callable[[], Any]], options: Options) -> None:
+        env_fns = checked_env_fns(env_fns)
         self.num_envs, self._options, self._owner = len(env_fns), options, options.owner
         self._closed_by: str | None = None
         self._command: str | None = None
@@ -240,11 +241,8 @@ def _parts(num_envs: int, options: Options, cores: int) -> list[range]:
     """Returns the rows of each worker; those of the caller first, where it steps some itself.
 
     Raises:
-      IndexError: if there are no environments.
       ValueError: if there are no workers.
     """
-    if num_envs == 0:
-        raise IndexError("env_fns is empty: a VecEnv has at least one environment.")
     count = options.num_workers
     if count == "auto":
         count = max(1, cores - options.caller_steps)

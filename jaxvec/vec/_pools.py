@@ -5,7 +5,7 @@ caller's own process; `_processes.py` has the one of worker processes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gymnasium.spaces import Space
@@ -88,6 +88,33 @@ class Pool(ABC):
         """Closes the environments; returns within the timeout, seconds."""
 
 
+def checked_env_fns(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
+    """Returns constructors as a list.
+
+    Args:
+      env_fns: any iterable of at least one function that takes nothing; a generator too.
+
+    Raises:
+      IndexError: if there is none.
+      TypeError: if it is no iterable, or something in it cannot be called.
+    """
+    if callable(env_fns) or not isinstance(env_fns, Iterable):
+        raise TypeError(
+            f"env_fns is {env_fns!r:.200} of type {type(env_fns).__name__}; a list of functions is needed, "
+            "one for each environment, as in [lambda: gymnasium.make('CartPole-v1')] * 4."
+        )
+    functions = list(env_fns)
+    if not functions:
+        raise IndexError("env_fns is empty: a VecEnv has at least one environment.")
+    for row, env_fn in enumerate(functions):
+        if not callable(env_fn):
+            raise TypeError(
+                f"env_fns[{row}] is {env_fn!r:.200} of type {type(env_fn).__name__}; a function that makes "
+                "the environment is needed, as in lambda: gymnasium.make('CartPole-v1')."
+            )
+    return functions
+
+
 class LocalPool(Pool):
     """Environments in the caller's own process, served one after the other when the result is asked for.
 
@@ -97,9 +124,8 @@ class LocalPool(Pool):
 
     concurrent = False
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        if len(env_fns) == 0:
-            raise IndexError("env_fns is empty: a VecEnv has at least one environment.")
+    def __init__(self, env_fns: Iterable[Callable[[], Any]]) -> None:
+        env_fns = checked_env_fns(env_fns)
         self.group = Group(range(len(env_fns)))
         self.group.build_noting(env_fns)
         first = self.group.envs[0]

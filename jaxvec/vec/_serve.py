@@ -7,7 +7,7 @@ jax nor flax nor torch, so that a worker starts light.
 import contextlib
 import copy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from jaxvec.errors import MissingExtraError
-from jaxvec.vec._columns import Carried, Columns, obs_writer, reward_value
+from jaxvec.vec._columns import FLOAT32_MAX, Carried, Columns, obs_writer, reward_value
 
 Info = dict[str, Any]
 ClassName = tuple[str, str]
@@ -31,6 +31,8 @@ _STANDS_FOR: dict[ClassName, tuple[ClassName, ...]] = {
 }
 """Wrappers of jaxvec that answer to the names of others."""
 
+_STEP_PARTS = "observation, reward, terminated, truncated, info"
+_RESET_PARTS = "observation, info"
 _PLAIN = (int, float, bool, str, type(None), np.generic)
 
 
@@ -118,22 +120,27 @@ class Group:
         for place, row in enumerate(self.rows if rows is None else rows):
             self.current = row
             env = self.envs[row - start]
-            obs, reward, terminated, truncated, info = env.step(actions[place])
-            if type(reward) is not float:
+            result = env.step(actions[place])
+            try:
+                obs, reward, terminated, truncated, info = result
+            except (TypeError, ValueError) as error:
+                raise _wrong_result(result, "step", _STEP_PARTS, row) from error
+            # Written so that NaN is looked at as well.
+            if type(reward) is not float or not -FLOAT32_MAX <= reward <= FLOAT32_MAX:
                 reward = reward_value(reward, row)
             reward_column[row] = reward
             terminated = bool(terminated)
             truncated = not terminated and bool(truncated)
             terminated_column[row] = terminated
             truncated_column[row] = truncated
-            if info:
-                infos[row] = copied(info)
+            if info or type(info) is not dict:
+                infos[row] = copied(info, row)
             if terminated or truncated:
                 # Written before the reset: an environment may reuse the array it returned.
                 write(columns.final, row, obs)
-                obs, reset_info = env.reset(**self._sticky[row - start])
+                obs, reset_info = _reset(env, row, self._sticky[row - start])
                 if reset_info:
-                    reset_infos[row] = copied(reset_info)
+                    reset_infos[row] = reset_info
             write(obs_column, row, obs)
         return Served(infos, reset_infos, rows)
 
@@ -150,10 +157,10 @@ class Group:
             env = self.envs[row - self.rows.start]
             sticky = self._sticky[row - self.rows.start]
             given: dict[str, Any] = {"options": options} if options else dict(sticky)
-            obs, info = env.reset(**{**given, "seed": seed})
+            obs, info = _reset(env, row, {**given, "seed": seed})
             self._write(self._columns.obs, row, obs)
             if info:
-                reset_infos[row] = copied(info)
+                reset_infos[row] = info
             rows.append(row)
         return Served({}, reset_infos, rows)
 
@@ -202,6 +209,23 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "ask": Group.ask,
     "sticky": Group.set_sticky,
 }
+
+
+def _reset(env: Any, row: int, arguments: dict[str, Any]) -> tuple[Any, Info]:
+    """Resets an environment; returns the observation, and a copy of the info."""
+    result = env.reset(**arguments)
+    # An array of two numbers, from before gymnasium, could be unpacked.
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise _wrong_result(result, "reset", _RESET_PARTS, row)
+    return result[0], copied(result[1], row)
+
+
+def _wrong_result(result: Any, method: str, parts: str, row: int) -> TypeError:
+    count = f" with {len(result)} parts" if isinstance(result, tuple | list) else ""
+    return TypeError(
+        f"environment {row}: {method}() returned {result!r:.200} of type {type(result).__name__}{count}; "
+        f"gymnasium's is ({parts}). Environments of OpenAI Gym need shimmy or the new form."
+    )
 
 
 def note_source(error: BaseException, row: int, command: str) -> None:
@@ -260,11 +284,20 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def copied(info: Info) -> Info:
-    """Copies an info, so that nothing in it is written later by the environment."""
+def copied(info: Any, row: int) -> Info:
+    """Copies an info, so that nothing in it is written later by the environment.
+
+    Raises:
+      TypeError: if it is no dict.
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(
+            f"environment {row}: the info is {info!r:.200} of type {type(info).__name__}; a dict is needed, "
+            "which may be empty."
+        )
     if all(isinstance(value, _PLAIN) for value in info.values()):
         return dict(info)
-    return copy.deepcopy(info)
+    return copy.deepcopy(dict(info))
 
 
 def adopted(env: Any) -> gym.Env[Any, Any]:
