@@ -16,81 +16,31 @@ from typing import Any
 
 import numpy as np
 
-from jaxvec.core._xp import is_numpy, namespace
+from jaxvec.core._arguments import check_count
+from jaxvec.core._hash import hash_words, new_words, pcg4d
+from jaxvec.core._xp import is_array, is_numpy, is_traced, namespace
 from jaxvec.typing import Array, Key
+
+__all__ = [
+    "as_impl",
+    "bits_rows",
+    "hash_impl",
+    "hash_key",
+    "key_words",
+    "keys_from",
+    "keys_from_seeds",
+    "pcg4d",
+    "row_words_from_seeds",
+    "uniform_rows",
+]
 
 # What a hash is for is hashed with it, so that a key's bits, its children and what is folded into it
 # have nothing to do with each other. Digits of pi.
 _SEED, _SPLIT, _FOLD, _BITS = map(np.uint32, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344))
 _ROWS, _SHRINK, _GROW = map(np.uint32, (0xA4093822, 0x299F31D0, 0x082EFA98))
 
-_ZERO, _HALF = np.uint32(0), np.uint32(16)
-_GOLDEN = np.uint32(0x9E3779B9)  # 2**32 / golden ratio: sequential counters fall far apart
+_ZERO = np.uint32(0)
 _UNROLLED_CHILDREN = 8
-
-
-def pcg4d(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array, Array, Array]:
-    """Hashes four 32-bit words into four, one to one: the published hash, unchanged.
-
-    Output bit k depends on the input bits up to `k + 16` only. Where all bits must be random it needs
-    folding before and behind, as the keys of this module do it.
-
-    Args:
-      a: uint32 `[*S]`, NumPy or JAX; the four broadcast.
-      b: uint32 `[*S]`.
-      c: uint32 `[*S]`.
-      d: uint32 `[*S]`.
-
-    Returns:
-      Four uint32 arrays `[*S]`.
-
-    Raises:
-      TypeError: if a word is not of dtype uint32: a wider one would be cut without a word.
-
-    References:
-      Jarzynski and Olano, Hash Functions for GPU Rendering, Journal of Computer Graphics Techniques
-      9(3), 2020, `pcg4d`.
-    """
-    for name, word in zip("abcd", (a, b, c, d), strict=True):
-        if isinstance(word, int | float) or word.dtype != np.uint32:
-            raise TypeError(f"pcg4d: {name}={word!r} is not of dtype uint32. Convert it first.")
-    with np.errstate(over="ignore"):  # NumPy scalars warn when they wrap, and here they should wrap
-        multiplier, increment = np.uint32(1664525), np.uint32(1013904223)
-        a, b, c, d = (word * multiplier + increment for word in (a, b, c, d))
-        a, b, c, d = map(_fold_down, _stir(a, b, c, d))
-        return _stir(a, b, c, d)
-
-
-def _stir(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array, Array, Array]:
-    a = a + b * d
-    b = b + c * a
-    c = c + a * b
-    d = d + b * c
-    return a, b, c, d
-
-
-def _fold_down(word: Array) -> Array:
-    return word ^ (word >> _HALF)
-
-
-def _hash(words: Array, counter: Array, domain: Array) -> tuple[Array, Array, Array, Array]:
-    """Hashes keys' words `[*S, 2]` with a counter (all uint32) into four words `[*S]`."""
-    # Bare pcg4d(key, counter, domain) is not good enough. Flipping an input's bit 31 never changes
-    # output bits 0 to 14; and where a key's words become 0 in its first product, as 0x25d60fe5 does,
-    # all counters give one constant. Folding inputs and outputs mends the first, the counter added to
-    # a key word the second: 2700 sets of chi-square tests over such keys pass, and the largest of
-    # 49 k avalanche z-scores is 4.2 (bare: 90). A second round passes too, but is slower: 66 against
-    # 94 M steps/s in a CartPole scan on one core (bare 100, threefry 23).
-    with np.errstate(over="ignore"):
-        first, second = _fold_down(words[..., 0]), _fold_down(words[..., 1])
-        spread, folded = first + counter * _GOLDEN, _fold_down(counter + domain)
-        a, b, c, d = map(_fold_down, pcg4d(spread, second, folded, second + domain))
-        return a, b, c, d
-
-
-def _new_words(words: Array, counter: Array, domain: Array) -> Array:
-    hashed = _hash(words, counter, domain)[:2]
-    return namespace(hashed[0]).stack(hashed, axis=-1)
 
 
 def _jitted(*static: int) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
@@ -132,30 +82,30 @@ def _seed_words(seed: Array) -> Array:
     """Makes a key's words `[*S, 2]` from integers `[*S]`, NumPy or JAX, all of whose bits count."""
     low = seed.astype(np.uint32)
     high = (seed >> 32).astype(np.uint32) if seed.dtype.itemsize > 4 else low & _ZERO
-    return _new_words(namespace(low).stack([low, high], axis=-1), _ZERO, _SEED)
+    return new_words(namespace(low).stack([low, high], axis=-1), _ZERO, _SEED)
 
 
 @_jitted(1)
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
     num = math.prod(shape)
     if not isinstance(num, int) or not 0 < num <= _UNROLLED_CHILDREN:
-        return _new_words(key, _counters(shape), _SPLIT)
+        return new_words(key, _counters(shape), _SPLIT)
     # One by one: XLA sees through their concatenation. What comes out of one stack it hashes anew for
     # every word that is read (115 against 96 M steps/s with four children a row).
-    children = [_new_words(key, np.uint32(index), _SPLIT) for index in range(num)]
+    children = [new_words(key, np.uint32(index), _SPLIT) for index in range(num)]
     return namespace(key).stack(children).reshape(*shape, 2)
 
 
 @_jitted()
 def _fold_in(key: Array, data: Array) -> Array:
-    return _new_words(key, data.astype(np.uint32), _FOLD)
+    return new_words(key, data.astype(np.uint32), _FOLD)
 
 
 @_jitted(1, 2)
 def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     # One hash per element, though it has four words: that vectorizes. To interleave all four was slower
     # (69 against 94 M steps/s with 4 draws a row, 32 against 40 M normals/s in a batch of 2048 x 8).
-    low, high, _, _ = _hash(key, _counters(shape), _BITS)
+    low, high, _, _ = hash_words(key, _counters(shape), _BITS)
     if bit_width == 64:
         return (high.astype(np.uint64) << 32) | low.astype(np.uint64)
     return low.astype(f"uint{bit_width}")
@@ -198,7 +148,7 @@ def keys_from(key: Key | int, num: int, *, impl: Hashable = None) -> Key:
 
     Args:
       key: one key, typed (of any implementation) or raw (uint32 `[2]`), or an integer seed.
-      num: number of rows N.
+      num: number of rows N, 0 or more; static.
       impl: what `as_impl` takes; the key is converted first. None keeps a key's kind, and makes hash
         keys of a seed.
 
@@ -206,10 +156,12 @@ def keys_from(key: Key | int, num: int, *, impl: Hashable = None) -> Key:
       Keys `[N]`; uint32 `[N, 2]` where they are raw.
 
     Raises:
-      ValueError: if `key` is several keys.
+      TypeError: if `key` is no key and no integer seed.
+      ValueError: if `key` is several keys, or `num` no whole number from 0 to 2**32 - 1.
     """
     import jax
 
+    num = check_count("keys_from", "num", num, least=0, most=2**32 - 1)
     if np.ndim(key) == 0 and not _is_typed(key):
         key = hash_key(key)
     if np.ndim(key) != (0 if _is_typed(key) else 1):
@@ -241,10 +193,9 @@ def row_words_from_seeds(seeds: Array | Sequence[int]) -> Array:
         whole = np.asarray(seeds, dtype=object)  # [1, 2**63] alone would become float64
         fits = all(isinstance(seed, int) and 0 <= seed < 2**64 for seed in whole.flat)
         seeds = whole.astype(np.uint64) if fits else np.asarray(seeds)
-    if seeds.dtype.kind not in "iu":
+    if not is_array(seeds) or seeds.dtype.kind not in "iu":
         raise TypeError(f"seeds: got {seeds!r}; they need to be integers below 2**64.")
-    traced = not is_numpy(seeds) and isinstance(seeds, sys.modules["jax"].core.Tracer)
-    if not traced and (seeds < 0).any():
+    if not is_traced(seeds) and (seeds < 0).any():
         raise ValueError(f"seeds: got {seeds!r} with a negative one; they need to be 0 or more.")
     return _seed_words(seeds)
 
@@ -274,7 +225,7 @@ def as_impl(keys: Key, impl: Hashable) -> Key:
         return keys
     words = jax.numpy.asarray(key_words(keys))
     if dtype.itemsize == 16:  # four words
-        words = jax.numpy.stack(_hash(words, _ZERO, _GROW), axis=-1)
+        words = jax.numpy.stack(hash_words(words, _ZERO, _GROW), axis=-1)
     return jax.random.wrap_key_data(words, impl=impl)
 
 
@@ -302,15 +253,15 @@ def key_words(keys: Key) -> Array:
         import jax
 
         words = jax.random.key_data(keys)
-    if not np.ndim(words) or words.dtype != np.uint32 or words.shape[-1] not in (2, 4):
+    if not is_array(words) or words.dtype != np.uint32 or words.shape[-1:] not in ((2,), (4,)):
         raise TypeError(
             f"key_words: got {keys!r}; it needs keys, typed or raw (uint32 [..., 2] or [..., 4]), "
             "such as keys_from(seed, num_envs)."
         )
     if words.shape[-1] == 2:
         return words
-    first = _new_words(words[..., :2], _ZERO, _SHRINK)
-    return _new_words(first ^ words[..., 2:], _ZERO, _SHRINK)
+    first = new_words(words[..., :2], _ZERO, _SHRINK)
+    return new_words(first ^ words[..., 2:], _ZERO, _SHRINK)
 
 
 def _is_typed(keys: Any) -> bool:
@@ -332,13 +283,21 @@ def bits_rows(words: Array, counter: Array | int, salt: int = 0) -> Array:
       uint32 `[N]`.
 
     Raises:
-      ValueError: if the salt is out of range.
+      ValueError: if the salt is no whole number, or out of range.
+      TypeError: if the words are none, or the counter is no integer.
     """
-    if not 0 <= salt < 2**32:
-        raise ValueError(f"bits_rows: salt={salt} is out of range; it needs 0 <= salt < 2**32.")
-    number = np.uint32(counter % 2**32) if isinstance(counter, int) else counter.astype(np.uint32)
+    salt = check_count("bits_rows", "salt", salt, least=0, most=2**32 - 1)
+    if not is_array(words) or words.dtype != np.uint32 or words.shape[-1:] != (2,):
+        raise TypeError(
+            f"bits_rows: words={words!r}, but they must be uint32 [N, 2], as key_words(keys) gives them."
+        )
+    counter = counter % 2**32 if isinstance(counter, int) else counter
+    counter = counter if is_array(counter) else np.asarray(counter)
+    if counter.dtype.kind not in "iu":
+        raise TypeError(f"bits_rows: counter={counter!r}, but it must be of integers.")
+    number = counter.astype(np.uint32)
     # The third word: keys use the first two, so that no salt can repeat what a key draws.
-    return _hash(words, number, _ROWS ^ np.uint32(salt))[2]
+    return hash_words(words, number, _ROWS ^ np.uint32(salt))[2]
 
 
 def uniform_rows(words: Array, counter: Array | int, salt: int = 0) -> Array:

@@ -1,16 +1,19 @@
 """Hash keys: the hash itself, what JAX's transformations do to them, row keys, conversions, bare words."""
 
 import copy
+import inspect
 import pickle
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxvec.random
 from jaxvec.random import (
     as_impl,
     bits_rows,
@@ -380,6 +383,9 @@ def test_a_seeds_dtype_does_not_matter(dtype):
         (np.array([1.5]), TypeError),
         (jnp.array([1.5]), TypeError),
         (["a"], TypeError),
+        (None, TypeError),
+        ({0}, TypeError),
+        (object(), TypeError),
     ],
 )
 def test_seeds_that_are_not_whole_or_negative_are_refused(seeds, error):
@@ -392,6 +398,31 @@ def test_hash_key_takes_one_integer():
         hash_key([1, 2])
     with pytest.raises(TypeError, match=r"got .*1\.5"):
         hash_key(1.5)
+    for seed in (None, "7", {}):
+        with pytest.raises(TypeError, match="seeds: got"):
+            hash_key(seed)
+        with pytest.raises(TypeError, match="seeds: got"):
+            keys_from(seed, 2)
+
+
+@pytest.mark.parametrize("num", [-1, 1.5, 2.0, True, None, "3", 2**32])
+def test_a_number_of_keys_that_cannot_be_is_refused(num):
+    with pytest.raises(ValueError, match=r"keys_from: num=.* a whole number from 0"):
+        keys_from(0, num)
+
+
+def test_no_keys_are_a_number_of_keys_too():
+    assert keys_from(0, 0).shape == (0,)
+    assert keys_from(0, np.int64(3)).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "keys", [None, 3, "key", [1, 2], (0, 1), object(), np.zeros(2), np.zeros((), "u4")]
+)
+def test_what_is_no_key_is_refused_by_what_takes_keys(keys):
+    for function in (key_words, partial(as_impl, impl="hash")):
+        with pytest.raises(TypeError, match="key_words: got"):
+            function(keys)
 
 
 # ----- Conversions
@@ -506,10 +537,38 @@ def test_salts_keep_users_of_the_same_words_apart():
     assert len(np.unique(drawn)) > 6 * 1000 - 3
 
 
-@pytest.mark.parametrize("salt", [-1, 2**32])
-def test_a_salt_out_of_range_is_refused(salt):
-    with pytest.raises(ValueError, match=f"bits_rows: salt={salt} .*2\\*\\*32"):
-        bits_rows(row_words_from_seeds([0]), 0, salt)
+@pytest.mark.parametrize("salt", [-1, 2**32, 1.5, 2.0, True, None, "salt"])
+@pytest.mark.parametrize("draw", [bits_rows, uniform_rows])
+def test_a_salt_that_is_no_word_is_refused(draw, salt):
+    with pytest.raises(ValueError, match=r"bits_rows: salt=.* a whole number from 0"):
+        draw(row_words_from_seeds([0]), 0, salt)
+
+
+@pytest.mark.parametrize("words", [None, [1, 2], np.zeros(2), np.zeros((3, 4), "u4"), hash_key(0)])
+def test_words_that_are_none_are_refused(words):
+    with pytest.raises(TypeError, match=r"(?s)bits_rows: words=.* uint32 \[N, 2\]"):
+        bits_rows(words, 0)
+
+
+@pytest.mark.parametrize("counter", [1.5, np.zeros(1), jnp.zeros(1)])
+def test_a_counter_that_is_no_integer_is_refused(counter):
+    with pytest.raises(TypeError, match=r"bits_rows: counter=.* must be of integers"):
+        bits_rows(row_words_from_seeds([0]), counter)
+
+
+def test_the_public_names_are_listed():
+    functions = {name for name, value in vars(jaxvec.random).items() if inspect.isfunction(value)}
+    helpers = {
+        "check_count",
+        "hash_words",
+        "is_array",
+        "is_numpy",
+        "is_traced",
+        "namespace",
+        "new_words",
+    }
+    names = {name for name in functions - helpers if not name.startswith("_")}
+    assert names | {"hash_impl"} == set(jaxvec.random.__all__)
 
 
 def test_seeds_words_and_draws_need_no_jax():

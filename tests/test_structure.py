@@ -28,7 +28,13 @@ FLOOR = {
     "jaxvec.cli": 5,
 }
 # On floor 1 these are the ground that their neighbours stand on. Each may use those before it.
-GROUND = ("jaxvec.core._xp", "jaxvec.core._arguments", "jaxvec.random", "jaxvec.spaces")
+GROUND = (
+    "jaxvec.core._xp",
+    "jaxvec.core._arguments",
+    "jaxvec.core._hash",
+    "jaxvec.random",
+    "jaxvec.spaces",
+)
 # Modules that a worker process or a NumPy user loads: jax must wait until a function needs it.
 LIGHT = ("jaxvec", "jaxvec.core", "jaxvec.spaces", "jaxvec.random", "jaxvec.io", "jaxvec.cli")
 HEAVY = ("jax", "jaxlib", "flax", "chex", "torch", "matplotlib")
