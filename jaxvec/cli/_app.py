@@ -171,7 +171,8 @@ def check(
     report = run(env, num_envs, num_steps, seed)
     if json:
         laws = [law._asdict() for law in report.laws]
-        print_json({"env": env, "holds": not report.failures, "laws": laws})
+        holds, not_run = not report.failures, report.not_run
+        print_json({"env": env, "holds": holds, "laws": laws, "not_run": not_run})
     else:
         print_laws(report)
     if report.failures:

@@ -34,6 +34,12 @@ def print_laws(report: Any) -> None:
         console.print(mark + Text(law.name, "none" if law.holds else "bold"), soft_wrap=True)
         if law.detail:
             console.print(Text(f"       {law.detail}"), soft_wrap=True)
+    for name in report.not_run:
+        console.print(Text("not run ", "yellow") + Text(name), soft_wrap=True)
     broken = len(report.failures)
-    verdict = f"{broken} of {len(report.laws)} laws are broken" if broken else "all laws hold"
+    verdict = (
+        f"{broken} of {len(report.laws) + len(report.not_run)} laws are broken"
+        if broken
+        else "all laws hold"
+    )
     console.print(f"{report.subject}: {verdict}", markup=False, highlight=False)

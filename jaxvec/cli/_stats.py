@@ -101,18 +101,15 @@ def print_stats(found: Found) -> None:
 
     table = Table(title=str(found.path), title_justify="left")
     table.add_column("what", overflow="fold")
-    for title in ("samples", "mean", "standard deviation"):
+    for title in ("shape", "samples", "mean", "standard deviation"):
         table.add_column(title, justify="right")
     for each in found.moments:
         few = each.mean.size <= _MOST_ROWS
         for row, index in enumerate(np.ndindex(each.mean.shape) if few else [()]):
-            name = each.place if row == 0 else ""
             place = f"[{', '.join(map(str, index))}]" if index else ""
-            if not few:
-                place = f", {each.mean.size:,} numbers {list(each.mean.shape)}"
-            count = f"{each.samples:,.0f}" if row == 0 else ""
+            head = (str(list(each.mean.shape)), f"{each.samples:,.0f}") if row == 0 else ("", "")
             values = [_shown(column[index] if few else column) for column in (each.mean, each.std)]
-            table.add_row(Text(f"{name}{place}"), count, *values)
+            table.add_row(Text((each.place if row == 0 else "") + place), *head, *values)
     console = Console()
     console.print(table)
     for name, value in found.metadata.items():

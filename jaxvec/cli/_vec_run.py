@@ -20,6 +20,7 @@ from jaxvec.envs import Policy, PolicyFunction
 from jaxvec.random import hash_key
 from jaxvec.spaces import sample
 from jaxvec.typing import Action, Array, Key, Obs, PyTree
+from jaxvec.vec._actions import action_check
 from jaxvec.vec._frame_stack import VecFrameStack
 from jaxvec.vec._normalize import VecNormalize
 from jaxvec.vec._transform import VecTransform
@@ -165,9 +166,13 @@ class VecRun:
             assert policy is not None
             return key, state, policy(act_key, obs)
 
+        check = action_check(spec.action_space, spec.num_envs, "the policy's actions")
         while True:
             key, state, action = act(key, state, self._obs, self._first)
-            yield map_obs(np.array, action)
+            action = map_obs(np.array, action)
+            if self._watch.steps == 0:  # a wrong shape or type shows at once
+                check(action)
+            yield action
 
     def _episodes(self, begun: int, length: int, seconds: float, took: float) -> Episodes:
         """Returns what ended in a piece that began after `begun` steps and `seconds`."""
