@@ -44,6 +44,7 @@ _HOMES = {
     "core._transform": ("Timestep", "Transform", "VecSpec", "chain", "named_chain"),
     "envs._env": ("BatchedEnv", "Env"),
     "envs._rollout": ("Policy", "random_policy", "rollout"),
+    "envs._shard": ("device_mesh", "shard"),
     "envs._vectorize": ("vectorize",),
     "envs._wrap": ("wrap",),
     "io": ("load", "save"),

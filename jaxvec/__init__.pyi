@@ -47,6 +47,8 @@ from jaxvec.envs._env import Env as Env
 from jaxvec.envs._rollout import Policy as Policy
 from jaxvec.envs._rollout import random_policy as random_policy
 from jaxvec.envs._rollout import rollout as rollout
+from jaxvec.envs._shard import device_mesh as device_mesh
+from jaxvec.envs._shard import shard as shard
 from jaxvec.envs._vectorize import vectorize as vectorize
 from jaxvec.envs._wrap import wrap as wrap
 from jaxvec.io import load as load
