@@ -172,19 +172,19 @@ def _padding(history: Array, frame: Array, axis: int, padding: str) -> Array:
 
 def _pushed_on_host(stack: Array, frame: Array, first: Array, moved: Array, padding: str) -> Array:
     """Returns what `push` does, with one copy of the stacks less."""
-    axis = _axis(stack, frame)
-    new = np.empty(stack.shape, stack.dtype)
+    axis, new = _axis(stack, frame), np.empty(stack.shape, stack.dtype)
     # A shift by one frame is a shift of the whole memory: what it carries over from one row to the next
     # lies where the new frame goes.
     step = math.prod(frame.shape[axis:])
-    new.reshape(-1)[: new.size - step] = stack.reshape(-1)[step:]
+    new.reshape(-1)[:-step] = stack.reshape(-1)[step:]
     opens = () if no_rows(first) else np.flatnonzero(first)
     if len(opens):
         new[opens] = 0
         if padding == "reset":
             copies = stack.shape[axis] // frame.shape[axis]
             new[opens] = np.concatenate([frame[opens]] * copies, axis)
-    new[(slice(None),) * axis + (slice(stack.shape[axis] - frame.shape[axis], None),)] = frame
+    at_the_end = slice(stack.shape[axis] - frame.shape[axis], None)
+    new[(slice(None), at_the_end) if axis == 1 else (..., at_the_end)] = frame
     return new if all_rows(moved) else where_rows(moved, new, stack)
 
 

@@ -28,7 +28,7 @@ SMALL = 2048
 """Elements up to which two comparisons take less time than `clip`, which is two functions in Python."""
 
 FEW = 257
-"""Bytes of which the sum has 16 bits."""
+"""Bytes of which the sum has 16 bits, and 257 times the sum of squares has 32."""
 
 EXACT_IN_FLOAT32 = 8192
 """Rows up to which NumPy's float32 sums are kept, since SB3 has their rounding; beyond it drifts."""
@@ -154,11 +154,15 @@ def _row_by_row(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
 
 
 def _exact_of_bytes(rows: HostArray, dtype: Any) -> tuple[HostArray, HostArray]:
-    # From the sum and the sum of squares, which are whole numbers.
+    # From the sum and the sum of squares, which are whole numbers, of 32 bits while there are few.
     size = len(rows)
-    total, var = (each.astype(dtype) for each in _sums_of_bytes(rows.reshape(size, -1)))
-    var *= size
-    var -= total * total
+    total, squares = _sums_of_bytes(rows.reshape(size, -1))
+    exact: Any = np.uint32 if size <= FEW else dtype
+    spread, square = squares.astype(exact, copy=False), total.astype(exact)
+    spread *= _number(size, exact)
+    square *= square
+    spread -= square
+    total, var = total.astype(dtype), spread.astype(dtype, copy=False)
     if _is_power_of_two(size):  # a product is exact too, and sooner
         var *= 1 / (size * size)
         total *= 1 / size

@@ -162,9 +162,9 @@ class VecFrameStack(VecTransform):
 
 def warn_if_final_is_lacking(timestep: Timestep) -> None:
     """Warns where an episode ended and its last observation is not known."""
-    done = timestep.done
-    if no_rows(done):
+    if no_rows(timestep.terminated) and no_rows(timestep.truncated):
         return
+    done = timestep.done
     known = 0 if timestep.final_rows is None else len(timestep.final_rows)
     if np.count_nonzero(done) != known:
         warnings.warn(

@@ -67,11 +67,9 @@ class VecMonitor(VecTransform):
         return np.array(self.state.lengths)
 
     def _after_step(self, timestep: Timestep) -> Timestep:
-        done = timestep.done
-        if type(done) is not np.ndarray:
-            done = np.asarray(done)
-        if no_rows(done):
+        if no_rows(timestep.terminated) and no_rows(timestep.truncated):
             return timestep
+        done = np.asarray(timestep.done)
         elapsed = round(time.time() - self.t_start, 6)
         episode = {**timestep.info["episode"], "t": np.full(self.num_envs, elapsed)}
         ended = np.flatnonzero(done).tolist()
