@@ -291,11 +291,11 @@ def bits_rows(words: Array, counter: Array | int, salt: int = 0) -> Array:
         raise TypeError(
             f"bits_rows: words={words!r}, but they must be uint32 [N, 2], as key_words(keys) gives them."
         )
-    counter = counter % 2**32 if isinstance(counter, int) else counter
-    counter = counter if is_array(counter) else np.asarray(counter)
-    if counter.dtype.kind not in "iu":
+    number: Array = counter % 2**32 if isinstance(counter, int) else counter
+    number = number if is_array(number) else np.asarray(number)
+    if number.dtype.kind not in "iu":
         raise TypeError(f"bits_rows: counter={counter!r}, but it must be of integers.")
-    number = counter.astype(np.uint32)
+    number = number.astype(np.uint32)
     # The third word: keys use the first two, so that no salt can repeat what a key draws.
     return hash_words(words, number, _ROWS ^ np.uint32(salt))[2]
 

@@ -14,7 +14,7 @@ from jaxvec.envs._env import BatchedEnv, Env, name_of
 from jaxvec.envs._vectorize import vectorize
 from jaxvec.random import hash_key, keys_from
 from jaxvec.spaces import sample
-from jaxvec.testing._leaves import QUICK, row_of, to_numpy
+from jaxvec.testing._leaves import QUICK, check_trial, row_of, to_numpy
 from jaxvec.testing._report import Broken, Report, examine
 from jaxvec.typing import Key, PyTree
 
@@ -33,9 +33,9 @@ def check_env(
 
     Args:
       env: the environment.
-      num_envs: how many copies take random actions.
+      num_envs: how many copies take random actions; 2 or more, as two rows are compared.
       num_steps: how many steps, at the most, each takes.
-      seed: of keys and actions.
+      seed: of keys and actions, from 0 on.
       raise_on_failure: whether to raise if a law does not hold; else the report says so.
 
     Returns:
@@ -43,12 +43,14 @@ def check_env(
 
     Raises:
       TypeError: if `env` is no `Env` record.
+      ValueError: if another argument cannot be.
       CheckError: if a law does not hold; the message explains each.
     """
     if not isinstance(env, Env):
         raise TypeError(
             f"check_env: {env!r} is a {type(env).__name__}; it takes a jaxvec.Env record."
         )
+    check_trial("check_env", num_envs, num_steps, seed, raise_on_failure, least_envs=2)
     name = name_of(env)
     trial = _Trial(env, num_envs, num_steps, seed)
     return examine(name, _LAWS, trial, raise_on_failure=raise_on_failure)

@@ -1,4 +1,4 @@
-"""What the laws of environments and of layers share: leaves in NumPy, and a quick compilation."""
+"""What the laws of environments and of layers share: arguments, leaves in NumPy, a quick compilation."""
 
 from typing import Any
 
@@ -6,11 +6,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxvec.core._arguments import check_count, check_flag
 from jaxvec.core._xp import map_obs
 from jaxvec.typing import Obs, PyTree
 
 QUICK: Any = {"xla_backend_optimization_level": 0}
 """Options of the compiler: a few steps are run, so that compiling takes longer than they do."""
+
+
+def check_trial(
+    where: str, num_envs: int, num_steps: int, seed: int, raise_on_failure: bool, least_envs: int
+) -> None:
+    """Refuses arguments of a check that cannot be: what is checked is not to blame for them.
+
+    Raises:
+      ValueError: if one cannot be; the message names it.
+    """
+    check_count(where, "num_envs", num_envs, least=least_envs)
+    check_count(where, "num_steps", num_steps)
+    check_count(where, "seed", seed, least=0, most=2**62)
+    check_flag(where, "raise_on_failure", raise_on_failure)
 
 
 def to_numpy(tree: PyTree) -> Any:

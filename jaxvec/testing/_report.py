@@ -18,7 +18,8 @@ class Report(NamedTuple):
     """What a check found."""
 
     subject: str
-    laws: tuple[Law, ...]
+    laws: tuple[Law, ...]  # those that could be examined
+    not_run: tuple[str, ...] = ()  # the others, which what broke an earlier one kept from it
 
     @property
     def failures(self) -> tuple[Law, ...]:
@@ -46,7 +47,8 @@ def examine(
 ) -> Report:
     """Runs laws one after the other; what one raises does not keep the others from being run.
 
-    Where one ends the examination, the report holds the laws up to it.
+    What is found twice in the same words is one mistake: the first law is reported as broken, the others
+    as not run. Where one ends the examination, so are all after it.
 
     Args:
       subject: what is examined, as messages name it.
@@ -58,21 +60,38 @@ def examine(
     Raises:
       CheckError: then, with every failure in its message.
     """
-    results = []
+    results: list[Law] = []
+    not_run: list[str] = []
+    found: set[str] = set()
+    ended = False
     for name, law in laws:
+        if ended:
+            not_run.append(name)
+            continue
+        detail, holds = "", True
         try:
-            remark = law(*arguments)
+            detail = law(*arguments) or ""
         except Broken as broken:
-            results.append(Law(name, False, str(broken)))
-            if broken.ends:
-                break
+            detail, holds, ended = str(broken), False, broken.ends
         except Exception as error:  # the subject's code may raise anything
             first = str(error).strip().split("\n")[0]
-            results.append(Law(name, False, f"it raised {type(error).__name__}: {first}"))
-        else:
-            results.append(Law(name, True, remark or ""))
-    report = Report(subject, tuple(results))
+            detail, holds = f"it raised {type(error).__name__}: {first}", False
+        if not holds and detail in found:
+            not_run.append(name)
+            continue
+        results.append(Law(name, holds, detail))
+        if not holds:
+            found.add(detail)
+    report = Report(subject, tuple(results), tuple(not_run))
     if raise_on_failure and report.failures:
-        found = "\n".join(f"  - {law.name}: {law.detail}" for law in report.failures)
-        raise CheckError(f"{subject} breaks {len(report.failures)} of its laws:\n{found}")
+        raise CheckError(_message(report))
     return report
+
+
+def _message(report: Report) -> str:
+    found = "\n".join(f"  - {law.name}: {law.detail}" for law in report.failures)
+    text = f"{report.subject} breaks {len(report.failures)} of its laws:\n{found}"
+    if report.not_run:
+        names = "; ".join(report.not_run)
+        text += f"\nThat kept {len(report.not_run)} others from being examined: {names}."
+    return text

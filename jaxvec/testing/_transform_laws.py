@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Space
 
+from jaxvec.core._arguments import check_epsilon
 from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import map_obs, space_tree
 from jaxvec.random import row_words_from_seeds
-from jaxvec.testing._leaves import QUICK, row_of, same, to_numpy
+from jaxvec.testing._leaves import QUICK, check_trial, row_of, same, to_numpy
 from jaxvec.testing._report import Broken, Report, examine
 from jaxvec.typing import PyTree
 
@@ -45,7 +46,8 @@ def check_transform(
       The report, law by law.
 
     Raises:
-      TypeError: if `transform` is no `Transform` record.
+      TypeError: if `transform` is no `Transform` record, or a space none of gymnasium's.
+      ValueError: if another argument cannot be.
       CheckError: if a law does not hold; the message explains each.
     """
     if not isinstance(transform, Transform):
@@ -53,11 +55,19 @@ def check_transform(
             f"check_transform: {transform!r} is a {type(transform).__name__}; it takes a "
             "jaxvec.Transform record, such as frame_stack(4)."
         )
+    check_trial("check_transform", num_envs, num_steps, seed, raise_on_failure, least_envs=1)
+    check_epsilon("check_transform", "rtol", rtol)
     if observation_space is None:
         observation_space = spaces.Box(-2.0, 2.0, (3,), np.float32)
-    stream = _Stream(
-        VecSpec(num_envs, observation_space, action_space or spaces.Discrete(3)), num_steps, seed
-    )
+    if action_space is None:
+        action_space = spaces.Discrete(3)
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if not isinstance(space, Space):
+            raise TypeError(
+                f"check_transform: {name}={space!r}, but it must be a gymnasium space, such as "
+                "spaces.Box(-1, 1, (3,))."
+            )
+    stream = _Stream(VecSpec(num_envs, observation_space, action_space), num_steps, seed)
     trial = _Trial(transform, stream, rtol)
     return examine("the transform", _LAWS, trial, raise_on_failure=raise_on_failure)
 

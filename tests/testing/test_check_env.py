@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from jaxvec import vectorize
 from jaxvec.errors import CheckError
 from jaxvec.testing import check_env
 from tests.envs.toys import CounterParams, counter, draw, simple
@@ -199,6 +200,32 @@ def test_what_cannot_be_vectorized_is_told_once_and_ends_the_examination(fault):
     assert [law.name for law in found.laws] == [SPACES, FIT]
     assert [law.name for law in found.failures] == [FIT]
     assert message in found.failures[0].detail
+    assert list(found.not_run) == ALL[2:]
+
+
+def test_one_mistake_that_breaks_many_laws_is_told_once_with_the_laws_that_could_not_be_examined():
+    env, calls, allowed = counter(), [], 1000
+
+    def step(key, state, action, params):
+        calls.append(action)
+        if len(calls) > allowed:
+            raise RuntimeError("the table is not loaded")
+        return env.step(key, state, action, params)
+
+    faulty = env._replace(step=step)
+    vectorize(faulty, 5, autoreset_mode="Disabled")
+    allowed = len(calls)  # so that the second law holds, and all that plays raises
+    calls.clear()
+    found = report(faulty)
+    assert [law.name for law in found.failures] == [INSIDE]
+    assert found.failures[0].detail == "it raised RuntimeError: the table is not loaded"
+    assert set(found.not_run) >= {FINITE, SAME_TRACE, ROWS, NO_RESET, PLAIN}
+    assert {law.name for law in found.laws}.isdisjoint(found.not_run)
+    calls.clear()
+    with pytest.raises(CheckError) as caught:
+        check_env(faulty, num_envs=2, num_steps=3)
+    assert str(caught.value).count("the table is not loaded") == 1
+    assert f"others from being examined: {FINITE}; " in str(caught.value)
 
 
 def test_spaces_of_another_library_are_told_first():
@@ -225,6 +252,20 @@ def test_what_is_no_environment_is_refused():
         TypeError, match=r"check_env: 'CartPole-v1' is a str; it takes a jaxvec\.Env"
     ):
         check_env("CartPole-v1")
+
+
+ARGUMENTS = [
+    *[("num_envs", value) for value in (0, 1, -3, 2.0, "4", True, None)],
+    *[("num_steps", value) for value in (0, -1, 1.5, None)],
+    *[("seed", value) for value in (-1, 0.5, None, 2**63)],
+    ("raise_on_failure", "no"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ARGUMENTS, ids=str)
+def test_arguments_that_cannot_be_are_the_callers_fault_and_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=rf"check_env: {name}={value!r}, but it must be"):
+        check_env(counter(), **{name: value})
 
 
 def test_a_failure_raises_with_every_broken_law_and_its_detail():

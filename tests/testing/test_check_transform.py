@@ -189,6 +189,7 @@ def test_a_layer_that_raises_is_told_so_once():
     found = report(layer(update))
     assert [law.name for law in found.laws] == [RUNS]
     assert found.failures[0].detail == "it raised KeyError: 'no such part'"
+    assert list(found.not_run) == ALL[1:]
 
 
 def test_a_layer_that_does_not_fit_the_space_is_told_so_once():
@@ -268,3 +269,24 @@ def test_seed_and_number_of_rows_decide_the_stream():
     assert np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], first[2])
     assert first[3].shape == (3, 3)
+
+
+ARGUMENTS = [
+    *[("num_envs", value) for value in (0, -3, 2.0, "4", True, None)],
+    *[("num_steps", value) for value in (0, -1, 1.5, None)],
+    *[("seed", value) for value in (-1, 0.5, None)],
+    *[("rtol", value) for value in (-1e-5, np.nan, np.inf, "small", None)],
+    ("raise_on_failure", "no"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ARGUMENTS, ids=str)
+def test_arguments_that_cannot_be_are_the_callers_fault_and_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=rf"check_transform: {name}={value!r}, but it must be"):
+        check_transform(layer(), **{name: value})
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_a_space_of_another_library_is_the_callers_fault(name):
+    with pytest.raises(TypeError, match=f"check_transform: {name}='Box', but .* gymnasium space"):
+        check_transform(layer(), **{name: "Box"})
