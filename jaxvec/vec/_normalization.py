@@ -146,7 +146,8 @@ def _updated_on_host(
     """
     obs, reward, first, final = timestep.obs, timestep.reward, timestep.first, timestep.final_obs
     epsilon, precision = settings.epsilon, settings.precision
-    (statistics, training), (of_returns, returns, _, enabled) = state.observation, state.reward
+    (statistics, training), reward_state = state.observation, state.reward
+    of_returns, returns, returns_train, enabled = reward_state
     moments, return_moments = statistics.moments, of_returns.moments
     scaled = None
     if training:
@@ -158,6 +159,7 @@ def _updated_on_host(
             moments = RunningMoments(*merged, *low)
         else:
             moments = _learned(moments, obs, precision)
+    if returns_train:
         returns = returns * settings.gamma + reward
         return_moments = _learned(return_moments, returns, precision)
     mean, var = moments[:2]
@@ -173,7 +175,7 @@ def _updated_on_host(
         returns = where_rows(first, 0, returns)
     state = NormalizationState(
         NormalizeObservationState(Statistics(moments, None), training),
-        NormalizeRewardState(Statistics(return_moments, None), returns, training, enabled),
+        NormalizeRewardState(Statistics(return_moments, None), returns, returns_train, enabled),
         obs,
         reward,
     )
