@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_ENV_HELP = "An id (see `jaxvec envs`), or module:attribute, an Env or a function that makes one."
+_ENV_HELP = "An id (see `jaxvec envs`), library:id, or module:attribute, an Env or a function that makes one."
 
 
 def _print_version(wanted: bool) -> None:
@@ -127,7 +127,10 @@ def envs(
         bool, typer.Option("--json", help="Print a JSON list instead of the table.")
     ] = False,
 ) -> None:
-    """List the environments that are known by name."""
+    """List the environments that are known by name.
+
+    Those of an installed library have it before a colon: gymnax:Breakout-MinAtar.
+    """
     from jaxvec.cli._report import print_envs, print_json
     from jaxvec.envs import available, make
 

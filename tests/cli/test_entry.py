@@ -87,10 +87,57 @@ def test_readmes_command_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "cartpole.monitor.csv").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("block", readme_blocks("python"), ids=["rollout", "own_environment"])
-def test_readmes_python_runs(block, monkeypatch, capsys):
+NAMES = ("rollout", "policy", "sb3_classic", "sb3_compiled", "statistics", "own_environment")
+
+
+@pytest.mark.parametrize("block", readme_blocks("python"), ids=NAMES)
+def test_readmes_python_runs(block, tmp_path, monkeypatch, capsys):
     from jaxvec.envs import _registry
 
+    if "stable_baselines3" in block:
+        pytest.importorskip("stable_baselines3")
+    monkeypatch.chdir(tmp_path)  # it writes files
     monkeypatch.setattr(_registry, "_FACTORIES", dict(_registry._FACTORIES))
     exec(compile(block, str(README), "exec"), {})
     capsys.readouterr()
+
+
+def readme_commands() -> list[list[str]]:
+    """Returns the command lines of README, without those that install."""
+    lines = "\n".join(readme_blocks("bash")[1:]).splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("jaxvec ")]
+
+
+USERS_MODULE = """
+from jaxvec.envs import make
+
+def make_env():
+    return make("CartPole-v1")
+
+def act(key, obs):
+    return (obs[:, 2] > 0).astype(int)
+"""
+
+
+@pytest.mark.parametrize("words", readme_commands(), ids=" ".join)
+def test_readmes_other_commands_are_understood(words, tmp_path, monkeypatch, capsys):
+    """All that they name is found; what takes long is replaced."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
+    (tmp_path / "my_module.py").write_text(USERS_MODULE)
+    for name in "ab":
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        log = tmp_path / "runs" / name / "0.monitor.csv"
+        log.write_text('#{"t_start": 0, "env_id": "E"}\nr,l,t\n1,2,3\n')
+    main(["rollout", "CartPole-v1", *FEW, "--normalize", "--save-stats", "stats.npz"])
+    save = ("--backend", "dummy", "--normalize", "--save-stats", "vecnormalize.pkl")
+    main(["rollout", "CartPole-v1", *FEW, *save])
+    capsys.readouterr()
+    short = {"rollout": FEW, "check": ("--num-envs", "2", "--num-steps", "9"), "bench": SHORT}
+    assert main([*words[1:], *short.get(words[1], ())]) == 0
+    assert capsys.readouterr().out
+
+
+FEW = ("--num-envs", "2", "--num-steps", "5")
+SHORT = ("--seconds", "0.01", "--num-envs", "1")
