@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from jaxvec.core._device_moments import largest_variance
 from jaxvec.core._moments import (
     Precision,
     RunningMoments,
@@ -73,10 +76,14 @@ def learn(
     count = pending.count + 1
     # Welford's update, row by row: no row looks at another, so a sharded loop needs no collective.
     batch = batch.astype(pending.mean.dtype)
-    deviation = batch - pending.mean
-    size = expand_mask(count, deviation)
-    mean = pending.mean + deviation / size
-    var = pending.var + (deviation * (batch - mean) - pending.var) / size
+    with np.errstate(invalid="ignore"):  # rows that do not count hold anything
+        deviation = batch - pending.mean
+        size = expand_mask(count, deviation)
+        mean = pending.mean + deviation / size
+        square = deviation * (batch - mean)
+        if xp is not np:  # of large numbers it is infinite in float32, and a difference of such NaN
+            square = xp.minimum(square, largest_variance(square.dtype))
+        var = pending.var + (square - pending.var) / size
     pending = pending._replace(
         mean=where_rows(rows, mean, pending.mean),
         var=where_rows(rows, var, pending.var),

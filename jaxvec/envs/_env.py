@@ -93,7 +93,8 @@ def check_single(where: str, env: object) -> Env[Any, Any]:
             f"{where}: env is {_described(env)}, but it must be a jaxvec.Env, such as "
             f'jaxvec.envs.make("CartPole-v1").{_advice(env)}'
         )
-    env = env._replace(metadata=env.metadata or {}, methods=env.methods or {})
+    if env.metadata is None or env.methods is None:
+        env = env._replace(metadata=env.metadata or {}, methods=env.methods or {})
     for kind, fits, names in _PARTS:
         for name in names:
             value = getattr(env, name)

@@ -521,3 +521,54 @@ def test_the_first_batch_leaves_nothing_of_the_prior_but_its_weight(batch: str) 
     moments = jax.jit(update_moments)(init_moments(()), rows)
     want = update_moments(init_moments((), "numpy"), rows.astype(np.float64))
     np.testing.assert_allclose(value(moments).var, want.var, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12, 1e18])
+def test_large_samples_give_float64s_moments_where_float32_holds_the_variance(scale: float) -> None:
+    rng = np.random.default_rng(5)
+    host, device = init_moments((2,), "numpy"), init_moments((2,), "jax")
+    for _ in range(6):
+        batch = (rng.normal(1, 1, (64, 2)) * scale).astype(np.float32)
+        host = update_moments(host, batch.astype(np.float64))
+        device = update_on_device(device, batch)
+    np.testing.assert_allclose(device.mean, host.mean, rtol=1e-5)
+    np.testing.assert_allclose(device.var, host.var, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e25, 1e30, 1e34])
+@pytest.mark.parametrize("masked", [False, True])
+def test_finite_samples_never_give_nan_though_their_squares_are_infinite(
+    scale: float, masked: bool
+) -> None:
+    rng = np.random.default_rng(6)
+    host, device = init_moments((2,), "numpy"), init_moments((2,), "jax")
+    mask = rng.random(64) < 0.5 if masked else np.ones(64, bool)
+    for factor in (scale, scale, 1.0, -scale, 0.0):
+        batch = (rng.normal(1, 1, (64, 2)) * factor).astype(np.float32)
+        host = update_moments(host, batch.astype(np.float64), mask)
+        device = update_on_device(device, batch, mask if masked else None)
+        assert all(np.isfinite(field).all() for field in device)
+    np.testing.assert_allclose(device.mean, host.mean, rtol=1e-5)
+    assert (np.asarray(device.var) > 1e37).all()  # float32 ends at 3.4e38
+    assert np.isfinite(standardize(jnp.full(2, scale, jnp.float32), device)).all()
+    merged = merge_moments(device, device)
+    assert all(np.isfinite(field).all() for field in merged)
+
+
+def test_a_float32_variance_that_ended_comes_down_again() -> None:
+    moments = update_on_device(init_moments((1,), "jax"), np.float32([[1e25], [-1e25]]))
+    rng = np.random.default_rng(7)
+    for _ in range(50):
+        moments = update_on_device(moments, rng.normal(0, 1, (4096, 1)).astype(np.float32))
+    assert np.isfinite(moments.var).all()
+    assert float(moments.var[0]) < 1e36
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_samples_without_numbers_are_counted(backend: str) -> None:
+    batch, mask = np.zeros((3, 0), np.float32), np.array([True, False, True])
+    moments = update_moments(init_moments((0,), backend), batch)
+    assert float(moments.count) == pytest.approx(3.0001)
+    moments = update_moments(moments, batch, mask)
+    assert float(moments.count) == pytest.approx(5.0001)
+    assert moments.mean.shape == moments.var.shape == (0,)
