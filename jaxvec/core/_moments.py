@@ -49,6 +49,14 @@ class RunningMoments(NamedTuple):
     """Mean, population variance and number of the samples so far; the low words are 0 in float64.
 
     The shapes are those of ONE sample, whatever the number of environments.
+
+    Attributes:
+      mean: `[*D]`.
+      var: `[*D]`.
+      count: `[]`.
+      mean_low: `[*D]`: what `mean` rounded away.
+      var_low: `[*D]`, likewise.
+      count_low: `[]`, likewise.
     """
 
     mean: Array  # [*D]

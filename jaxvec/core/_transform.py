@@ -14,7 +14,15 @@ from jaxvec.typing import Action, Array, Key, Obs, PyTree
 
 
 class VecSpec(NamedTuple):
-    """What a layer knows before the first array. Both spaces are those of ONE environment."""
+    """What a layer knows before the first array. Both spaces are those of ONE environment.
+
+    Attributes:
+      num_envs: N.
+      observation_space: of ONE environment.
+      action_space: of ONE environment.
+      autoreset_mode: when an episode that ended is followed by a new one.
+      backend: whose arrays a layer's state holds.
+    """
 
     num_envs: int  # N
     observation_space: Space[Any]
@@ -34,6 +42,19 @@ class Timestep(NamedTuple):
     holds there) and its own last one in `final_obs`. In `NEXT_STEP` mode it shows its last observation
     in both, and the step after that is its reset: `first` holds, `valid` does not. In `DISABLED` mode
     a row that ended stands still, with `valid` False, until it is reset.
+
+    Attributes:
+      obs: `[N, *D]`, or a dict or tuple of such.
+      reward: float32 `[N]`.
+      terminated: bool `[N]`: the episode ended by the environment's own rule.
+      truncated: bool `[N]`: cut off from outside (a time limit); never where terminated.
+      valid: bool `[N]`: a transition took place; False on rows that reset or stood still.
+      first: bool `[N]`: `obs` opens an episode.
+      final_obs: `[N, *D]` or `[F, *D]`: the observation that this step led to.
+      final_rows: integers `[F]`, host only: which rows `final_obs` holds.
+      info: columns `[N, ...]` of the transition; never written to.
+      reset_info: columns of the resets, to be read where `first` holds.
+      rows: host only: N dicts, the environments' own infos; never written to.
     """
 
     obs: Obs  # [N, *D], or a dict or tuple of such
@@ -103,13 +124,19 @@ class Transform(NamedTuple):
 
     `end_rollout` folds what was set aside during a rollout into the statistics (`update="rollout"`);
     `jaxvec.rollout` calls it once after its scan, so that the loop itself needs no reduction over rows.
+
+    Attributes:
+      init: `(spec, keys) -> state`; `keys` may be None where nothing is random.
+      reset: `(state, timestep, mask) -> (state, timestep)`: the rows where the mask (bool `[N]`) holds
+        start anew; None: all rows.
+      update: `(state, timestep) -> (state, timestep)`: one step of all rows.
+      action: `(state, action) -> (state, action)`, on the way down.
+      spec: `(spec) -> spec`: what it does to the spaces.
+      end_rollout: `(state) -> state`: merges what was set aside.
     """
 
     init: Callable[[VecSpec, Key | None], PyTree]
-
     reset: Callable[[PyTree, Timestep, Array | None], tuple[PyTree, Timestep]]
-    """`(state, timestep, mask)`: the rows where the mask (bool `[N]`) holds start anew; None: all rows."""
-
     update: Callable[[PyTree, Timestep], tuple[PyTree, Timestep]]
     action: Callable[[PyTree, Action], tuple[PyTree, Action]] = passthrough
     spec: Callable[[VecSpec], VecSpec] = unchanged

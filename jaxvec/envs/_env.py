@@ -19,25 +19,29 @@ class Env(NamedTuple, Generic[State, Params]):
 
     It must not reset by itself, and need not know of a time limit: `vectorize` does both. `reset` and
     `step` return the same info tree. All that depends on an episode lies in the state.
+
+    Attributes:
+      reset: `(key, params) -> (state, obs, info)`, or `(key, params, options)` where it takes options.
+      step: `(key, state, action, params) -> (state, obs, reward, terminated, truncated, info)`.
+      params: a pytree of numbers: the default parameters.
+      observation_space: of its observations.
+      action_space: of its actions.
+      max_episode_steps: the time limit that `vectorize` sets, steps; None for none.
+      persistent: `(ended, fresh) -> state`: carries what survives a reset (a curriculum's counter) over;
+        None: nothing does.
+      methods: what `env_method` reaches: `name -> (state, params, *args) -> value`, such as action masks.
+      render: `(state) -> uint8 [H, W, 3]`; None without pictures.
+      metadata: what gymnasium's environments have; its name.
     """
 
     reset: Callable[..., tuple[State, Any, dict[str, Any]]]
-    """`(key, params) -> (state, obs, info)`, or `(key, params, options)` where it takes options."""
-
     step: Callable[..., tuple[State, Any, Any, Any, Any, dict[str, Any]]]
-    """`(key, state, action, params) -> (state, obs, reward, terminated, truncated, info)`."""
-
     params: Params  # a pytree of numbers: the default parameters
     observation_space: Space[Any]
     action_space: Space[Any]
     max_episode_steps: int | None = None  # the time limit that `vectorize` sets, steps
-
     persistent: Callable[[State, State], State] | None = None
-    """`(ended, fresh) -> state`: carries what survives a reset (a curriculum's counter) over."""
-
     methods: Mapping[str, Callable[..., Any]] = {}
-    """What `env_method` reaches: `name -> (state, params, *args) -> value`, such as action masks."""
-
     render: Callable[[State], Any] | None = None  # (state) -> uint8 [H, W, 3]
     metadata: Mapping[str, Any] = {}
 
@@ -47,19 +51,20 @@ class BatchedEnv(NamedTuple):
 
     `keys` are `[N]` row keys (`jaxvec.random.keys_from(key, N)`), so that a row's trace does not depend
     on N.
+
+    Attributes:
+      reset: `(keys, options=None) -> (state, timestep)`: all rows start, all statistics are new.
+      reset_rows: `(state, mask, keys, options=None) -> (state, timestep)`. Rows where the mask (bool `[N]`)
+        holds start anew, the others and all statistics stay as they are; the timestep is to be read where
+        `first` holds. With keys for all rows, nothing that follows depends on the keys before.
+      step: `(state, actions) -> (state, timestep)`; actions `[N, *A]`.
+      spec: N, and the spaces of one environment.
+      end_rollout: `(state) -> state`: see `Transform`.
+      env: the environment that all rows are copies of; None where there is none.
     """
 
     reset: Callable[..., tuple[PyTree, Timestep]]
-    """`(keys, options=None) -> (state, timestep)`: all rows start, all statistics are new."""
-
     reset_rows: Callable[..., tuple[PyTree, Timestep]]
-    """`(state, mask, keys, options=None) -> (state, timestep)`.
-
-    Rows where the mask (bool `[N]`) holds start anew, the others and all statistics stay as they are;
-    the timestep is to be read where `first` holds. With keys for all rows, nothing that follows depends
-    on the keys before.
-    """
-
     step: Callable[[PyTree, Array], tuple[PyTree, Timestep]]  # (state, actions [N, *A])
     spec: VecSpec
     end_rollout: Callable[[PyTree], PyTree] = nothing_to_merge

@@ -21,13 +21,15 @@ PolicyFunction = Callable[[Key, Obs], Action]
 
 
 class Policy(NamedTuple):
-    """A policy with a state of its own, such as a recurrent one."""
+    """A policy with a state of its own, such as a recurrent one.
+
+    Attributes:
+      init: `(key, spec) -> policy_state`.
+      act: `(policy_state, key, obs, first) -> (policy_state, action)`; `first` (bool `[N]`) opens episodes.
+    """
 
     init: Callable[[Key, VecSpec], PyTree]
-    """`(key, spec) -> policy_state`."""
-
     act: Callable[[PyTree, Key, Obs, Array], tuple[PyTree, Action]]
-    """`(policy_state, key, obs, first) -> (policy_state, action)`; `first` (bool `[N]`) opens episodes."""
 
 
 class Carry(NamedTuple):
@@ -35,6 +37,13 @@ class Carry(NamedTuple):
 
     What a layer keeps as its state and hands out as the observation (a frame stack) is one array: to
     change one without the other has no effect.
+
+    Attributes:
+      env_state: of the environments and their layers.
+      obs: `[N, *D]`, what the policy sees next.
+      first: bool `[N]`: it opens an episode.
+      policy_state: of a `Policy`; () for a function.
+      key: what the following steps draw from.
     """
 
     env_state: PyTree

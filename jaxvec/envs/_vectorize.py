@@ -21,7 +21,19 @@ _KEY_KINDS: tuple[KeyKind, ...] = ("hash", "threefry2x32", "raw")
 
 
 class EnvState(NamedTuple):
-    """All that `vectorize` keeps between steps, N rows each."""
+    """All that `vectorize` keeps between steps, N rows each.
+
+    Attributes:
+      env: `[N, ...]`, the environments' own states.
+      steps: int32 `[N]`, steps of the running episode.
+      keys: `[N]` typed keys; all that a row draws follows from its own.
+      clock: uint32 `[N]`, steps since the row got its key.
+      params: `[N, ...]` or `[...]` leaf by leaf; None where the defaults are compiled in.
+      resets: what "cached" and "pool" resets are taken from.
+      parity: int32 `[]`, 0 and 1 in turn.
+      ended: (terminated, truncated), bool `[N]`; None in SAME_STEP mode.
+      obs: `[N, ...]`, the last observations; None unless in DISABLED mode.
+    """
 
     env: PyTree  # [N, ...]: the environments' own states
     steps: Array  # int32 [N]: steps of the running episode

@@ -11,7 +11,12 @@ from jaxvec.typing import Action, Array, Key, PyTree
 
 
 class WrapState(NamedTuple):
-    """An environment's state with its layers' on top."""
+    """An environment's state with its layers' on top.
+
+    Attributes:
+      env: the environment's.
+      layers: that of the layers: of one, or as `chain` keeps theirs.
+    """
 
     env: PyTree
     layers: PyTree

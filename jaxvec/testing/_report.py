@@ -7,7 +7,13 @@ from jaxvec.errors import CheckError
 
 
 class Law(NamedTuple):
-    """One law, and whether it holds."""
+    """One law, and whether it holds.
+
+    Attributes:
+      name: a sentence.
+      holds: whether it does.
+      detail: where it does not hold, what was found and what to do; else a remark.
+    """
 
     name: str  # a sentence
     holds: bool
@@ -15,7 +21,13 @@ class Law(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a check found."""
+    """What a check found.
+
+    Attributes:
+      subject: what was checked.
+      laws: those that could be examined.
+      not_run: the others, which what broke an earlier one kept from it.
+    """
 
     subject: str
     laws: tuple[Law, ...]  # those that could be examined

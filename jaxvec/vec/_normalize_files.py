@@ -30,7 +30,14 @@ _KEPT = ("observation_space", "action_space", "old_reward", "old_obs")
 
 
 class Saved(NamedTuple):
-    """What is in a file."""
+    """What is in a file.
+
+    Attributes:
+      settings: the arguments of VecNormalize by name.
+      obs_rms: a RunningMeanStd, or a dict of them; None where observations are not normalized.
+      ret_rms: the RunningMeanStd of the discounted returns.
+      attributes: further ones, by name.
+    """
 
     settings: dict[str, Any]
     obs_rms: Any  # RunningMeanStd, or a dict of them; None where observations are not normalized

@@ -1,5 +1,6 @@
 """The command itself: how it is called, what it loads, and what README says of it."""
 
+import importlib
 import json
 import re
 import shlex
@@ -91,11 +92,16 @@ NAMES = ("rollout", "policy", "sb3_classic", "sb3_compiled", "statistics", "own_
 
 
 @pytest.mark.parametrize("block", readme_blocks("python"), ids=NAMES)
-def test_readmes_python_runs(block, tmp_path, monkeypatch, capsys):
+def test_readmes_python_runs(block, request, tmp_path, monkeypatch, capsys):
     from jaxvec.envs import _registry
 
     if "stable_baselines3" in block:
         pytest.importorskip("stable_baselines3")
+        torch = importlib.import_module("torch")
+        # Networks this small are slower on several threads.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        request.addfinalizer(lambda: torch.set_num_threads(threads))
     monkeypatch.chdir(tmp_path)  # it writes files
     monkeypatch.setattr(_registry, "_FACTORIES", dict(_registry._FACTORIES))
     exec(compile(block, str(README), "exec"), {})
@@ -119,21 +125,27 @@ def act(key, obs):
 """
 
 
-@pytest.mark.parametrize("words", readme_commands(), ids=" ".join)
-def test_readmes_other_commands_are_understood(words, tmp_path, monkeypatch, capsys):
-    """All that they name is found; what takes long is replaced."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "my_module", raising=False)
-    (tmp_path / "my_module.py").write_text(USERS_MODULE)
+@pytest.fixture(scope="module")
+def users_folder(tmp_path_factory):
+    """A folder with all that README's command lines name."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "my_module.py").write_text(USERS_MODULE)
     for name in "ab":
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        log = tmp_path / "runs" / name / "0.monitor.csv"
+        (folder / "runs" / name).mkdir(parents=True)
+        log = folder / "runs" / name / "0.monitor.csv"
         log.write_text('#{"t_start": 0, "env_id": "E"}\nr,l,t\n1,2,3\n')
-    main(["rollout", "CartPole-v1", *FEW, "--normalize", "--save-stats", "stats.npz"])
-    save = ("--backend", "dummy", "--normalize", "--save-stats", "vecnormalize.pkl")
-    main(["rollout", "CartPole-v1", *FEW, *save])
-    capsys.readouterr()
+    rollout = ("rollout", "CartPole-v1", *FEW, "--backend", "dummy", "--normalize", "--save-stats")
+    for name in ("stats.npz", "vecnormalize.pkl"):
+        assert main([*rollout, str(folder / name)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("words", readme_commands(), ids=" ".join)
+def test_readmes_other_commands_are_understood(words, users_folder, monkeypatch, capsys):
+    """All that they name is found; what takes long is replaced."""
+    monkeypatch.chdir(users_folder)
+    monkeypatch.syspath_prepend(str(users_folder))
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
     short = {"rollout": FEW, "check": ("--num-envs", "2", "--num-steps", "9"), "bench": SHORT}
     assert main([*words[1:], *short.get(words[1], ())]) == 0
     assert capsys.readouterr().out
