@@ -7,7 +7,6 @@ import pytest
 
 import jaxvec
 from jaxvec.envs import from_gymnax, make
-from jaxvec.envs.adapters._dependence import depends
 from tests.envs.adapter_laws import (
     assert_equals_the_library,
     assert_laws_hold,
@@ -131,16 +130,3 @@ def test_the_same_environment_comes_by_name_by_id_and_from_gymnaxs_own():
 def test_what_is_no_gymnax_environment_is_refused():
     with pytest.raises(TypeError, match=r"from_gymnax: env=3 has no step_env"):
         from_gymnax(3)
-
-
-def test_dependence_is_seen_through_an_operation_and_through_a_nested_function():
-    def read(x):
-        return x * 2
-
-    def unread(x):
-        jax.jit(read)(x)
-        return jnp.ones(3)
-
-    assert depends(read, jnp.float32(1))
-    assert depends(jax.jit(read), jnp.float32(1))
-    assert not depends(unread, jnp.float32(1))
