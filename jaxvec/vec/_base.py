@@ -10,6 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from operator import index
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -270,7 +271,7 @@ class VecEnv(RegistersItself, ABC):
             # SB3's draw, from the global generator: np.random.seed makes it reproducible.
             seed = int(np.random.randint(0, np.iinfo(np.uint32).max, dtype=np.uint32))  # noqa: NPY002
         if mode == "sequential":
-            self._seeds = [seed + index for index in range(self.num_envs)]
+            self._seeds = [index(seed) + row for row in range(self.num_envs)]
         else:
             self._seeds = spawned_seeds(seed, self.num_envs)
         return self._seeds

@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxvec.vec._advice import Advice
 from jaxvec.vec._channel import Fault, dumps, fault_of, raised
 from jaxvec.vec._columns import put_rows
@@ -246,8 +248,8 @@ def _parts(num_envs: int, options: Options, cores: int) -> list[range]:
     count = options.num_workers
     if count == "auto":
         count = max(1, cores - options.caller_steps)
-    if not isinstance(count, int) or count < 1:
+    if not isinstance(count, int | np.integer) or count < 1:
         raise ValueError(
             f"{options.owner}: num_workers={count!r}; give a whole number from 1, or 'auto'."
         )
-    return shares(num_envs, min(num_envs, count + options.caller_steps))
+    return shares(num_envs, min(num_envs, int(count) + options.caller_steps))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from operator import index
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -73,6 +74,7 @@ def make_vec_env(
                 f"make_vec_env: backend={backend!r} and vec_env_cls={vec_env_cls!r} both say where the "
                 "environments run; give one of them."
             )
+    seed = None if seed is None else index(seed)
     recipe = _Recipe(
         env_id,
         seed,
