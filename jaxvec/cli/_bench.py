@@ -6,7 +6,6 @@ done before the clock runs.
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from jaxvec.cli._device import check_jax
 from jaxvec.cli._failure import Failure
 from jaxvec.cli._rollout import Backend, Request, started
 from jaxvec.cli._targets import classic_maker, load_env
+from jaxvec.vec._starting import usable_cores
 
 _NO_END = 2**31 - 1  # more steps than fit into the time
 
@@ -63,18 +63,11 @@ class Comparison(NamedTuple):
 
         return {
             "env": self.env,
-            "cores": cores(),
+            "cores": usable_cores(),
             "results": [flat(result) for result in self.results],
             "fastest": flat(self.fastest),
             "left_out": self.left_out,
         }
-
-
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def bench(env: str, seconds: float, num_envs: Sequence[int], console: Any) -> Comparison:
@@ -91,7 +84,7 @@ def bench(env: str, seconds: float, num_envs: Sequence[int], console: Any) -> Co
     """
     check_jax("what is timed")
     backends, left_out = _fitting(env)
-    settings = _settings(backends, num_envs, cores())
+    settings = _settings(backends, num_envs, usable_cores())
     results = []
     with _progress(console, len(settings)) as (say, advance):
         for setting in settings:
@@ -171,7 +164,7 @@ def print_comparison(comparison: Comparison) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{comparison.env} on {cores()} cores", title_justify="left")
+    table = Table(title=f"{comparison.env} on {usable_cores()} cores", title_justify="left")
     table.add_column("back end", no_wrap=True)
     for title in ("environments", "steps/s", "of the fastest", "start"):
         table.add_column(title, justify="right")

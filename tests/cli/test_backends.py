@@ -218,7 +218,7 @@ def test_an_unknown_backend_lists_those_that_exist(capsys):
 
 
 def test_the_back_ends_that_fit_are_timed_and_the_fastest_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(bench, "cores", lambda: 2)
+    monkeypatch.setattr(bench, "usable_cores", lambda: 2)
     words = ["bench", "CartPole-v1", "--seconds", "0.01", "--num-envs", "3", "--json"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
