@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxvec.core._host_moments import FEW, WHOLE, HostArray
+from jaxvec.core._host_moments import FEW, HostArray
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _ONE = np.array(1, np.float32)
+
+_SMALL = 8192
+"""Bytes up to which the other kernels are as fast."""
 
 _WHOLE_NUMBERS = 16
 """Rows up to which the square of a sum of bytes is exact in float32: below 2^24."""
@@ -25,7 +28,7 @@ def are_images(rows: HostArray, precision: str) -> bool:
     return (
         precision == "float32"
         and rows.dtype == np.uint8
-        and rows.size > WHOLE
+        and rows.size > _SMALL
         and len(rows) <= FEW  # their sums of squares are exact in float32
         and rows.flags.c_contiguous
     )

@@ -15,14 +15,20 @@ HostArray = np.ndarray[Any, Any]
 Kernel = Callable[..., None]
 Batch = Callable[[HostArray, Any], tuple[Any, Any]]
 
-WHOLE = 65536
-"""Elements up to which an array is worked on as a whole: 512 KiB of float64 stay in a core's cache."""
+WHOLE = 16384
+"""Elements up to which an array is worked on as a whole: 128 KiB of float64 stay in a core's cache."""
+
+SCRATCH = 262144
+"""Elements of 16 bits, 512 KiB, that stay there while bytes are summed."""
 
 WIDE = 1024
 """Elements of a sample from which on a larger array is worked on sample by sample."""
 
 PART = 32768
 """Elements of smaller samples that are worked on at a time."""
+
+MANY = 512
+"""Samples from which on, if they are small, what an array's rows cost apart from their elements counts."""
 
 SMALL = 2048
 """Elements up to which two comparisons take less time than `clip`, which is two functions in Python."""
@@ -58,13 +64,18 @@ def update_on_host(
     """
     size = len(rows)
     dtype = _dtype_of_sums(rows.dtype, size)
-    if rows.size > WHOLE:
+    if not _stays_whole(rows.size, mean.size):
         batch_mean, batch_var = _kernel_for(rows, mean.size, dtype, precision)(rows, dtype)
     elif mean.ndim == 0 and rows.dtype is _FLOAT64:
         batch_mean, batch_var = _of_numbers(rows)
     else:
         batch_mean, batch_var = _plain(rows, dtype)
-    return merge_on_host(mean, var, count, batch_mean - mean, batch_var, size)
+    return _merged(mean, var, count, batch_mean - mean, batch_var, size)
+
+
+def _stays_whole(size: int, width: int) -> bool:
+    """Tells whether an array of samples of so many elements is best worked on as a whole."""
+    return size <= WHOLE or (width < WIDE and size <= 4 * WHOLE and size < MANY * width)
 
 
 def _kernel_for(rows: HostArray, width: int, dtype: Any, precision: str) -> Batch:
@@ -178,7 +189,7 @@ def _sums_of_bytes(flat: HostArray) -> tuple[HostArray, HostArray]:
     size, width = flat.shape
     total = np.empty(width, np.uint16 if size <= FEW else np.uint32)
     squares = np.empty(width, np.uint32)
-    length = max(4 * WHOLE // size, 1)
+    length = max(SCRATCH // size, 1)
     work = np.empty((size, min(length, width)), np.uint16)
     for start in range(0, width, length):
         part = slice(start, min(start + length, width))
@@ -197,6 +208,13 @@ def merge_on_host(
 
     The order of operations is SB3's (running_mean_std.py, update_from_moments): the same bits.
     """
+    return _merged(mean, var, count, +delta, +batch_var, size)
+
+
+def _merged(
+    mean: Any, var: Any, count: Any, delta: Any, batch_var: Any, size: Any
+) -> tuple[Any, ...]:
+    # As `merge_on_host`, but it may write into `delta` and `batch_var`.
     if mean.ndim == 0:
         # Python's numbers again; a float32 variance keeps its own rounding.
         count, delta, batch = float(count), float(delta), float(batch_var * size)
@@ -211,19 +229,20 @@ def merge_on_host(
     if _is_power_of_two(size):
         # A power of two times anything rounds nothing: it may as well divide what is divided by.
         shares = np.array(total / size)
-        step = delta / shares
+        delta /= shares
     else:
         shares = new
         squares *= size
-        step = delta * size
-        step /= new
+        delta *= size
+        delta /= new
     squares /= shares
-    step += mean
+    delta += mean
     new_var = var * old
-    new_var += batch_var * _number(size, batch_var.dtype)
+    batch_var *= _number(size, batch_var.dtype)
+    new_var += batch_var
     new_var += squares
     new_var /= new
-    return step, new_var, total
+    return delta, new_var, total
 
 
 def scale_on_host(x: HostArray, var: Any, epsilon: float, clip: float) -> HostArray:
@@ -249,20 +268,22 @@ def standardize_on_host(
       var: float64 `[*D]`.
       epsilon: added to the variance.
       clip: the largest magnitude.
-      precision: of the arithmetic: "float64", or "float32", which is within 1e-6 of the value.
+      precision: of the arithmetic: "float64", or for what is large "float32", which is within 1e-6 of the
+        value.
     """
     fits = x.shape[x.ndim - mean.ndim :] == mean.shape
-    if precision == "float32":
+    whole = not fits or _stays_whole(x.size, mean.size)
+    if precision == "float32" and x.size > WHOLE:
         kernel, constants = _prepared_float32(x.dtype, mean, var + epsilon)
     else:
         std = np.sqrt(var + epsilon)
-        if fits and x.size <= WHOLE:
+        if fits and whole:
             scaled = x - mean
             scaled /= std
             return _clipped(scaled.astype(_FLOAT32), clip)
         kernel, constants = _in_float64, (mean, std)
     out = np.empty(x.shape, np.float32)
-    if not fits or x.size <= WHOLE:
+    if whole:
         kernel(x, out, None, *constants)
         return _clipped(out, clip)
     width, constants = max(mean.size, 1), tuple(each.reshape(-1) for each in constants)

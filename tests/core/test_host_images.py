@@ -53,6 +53,6 @@ def test_what_is_no_batch_of_images_is_left_to_the_other_kernels():
     assert are_images(images, "float32")
     assert not are_images(images, "float64")
     assert not are_images(images.astype(np.int16), "float32")
-    assert not are_images(images[:1], "float32")  # small
+    assert not are_images(images[:, :10, :10].copy(), "float32")  # small
     assert not are_images(images.T, "float32")
     assert not are_images(np.zeros((258, 300), np.uint8), "float32")  # sums are not exact
