@@ -98,7 +98,7 @@ def check_single(where: str, env: object) -> Env[Any, Any]:
             f"{where}: env is {_described(env)}, but it must be a jaxvec.Env, such as "
             f'jaxvec.envs.make("CartPole-v1").{_advice(env)}'
         )
-    if env.metadata is None or env.methods is None:
+    if any(part is None for part in (env.metadata, env.methods)):
         env = env._replace(metadata=env.metadata or {}, methods=env.methods or {})
     for kind, fits, names in _PARTS:
         for name in names:

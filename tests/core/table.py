@@ -59,12 +59,13 @@ ACTION_SPACES["wild"] = ACTION_SPACES["box"]  # half of the actions lie outside
 
 
 class Entry(NamedTuple):
-    """One transform, and where it can be used."""
+    """One transform, and where it can be used: it refuses those of the five spaces it does not name."""
 
     make: Callable[[], Transform]
     spaces: tuple[str, ...] = FIVE
     actions: str = "discrete"
     mixes_rows: bool = False  # statistics over rows: sums over them depend on their order
+    compiled: int = 5  # on how many of the spaces it is compiled in the quick run too
 
 
 def _all_layers() -> Transform:
@@ -75,53 +76,67 @@ def _all_layers() -> Transform:
 
 TRANSFORMS: dict[str, Entry] = {
     "frame_stack": Entry(partial(frame_stack, 3)),
-    "frame_stack_of_1": Entry(partial(frame_stack, 1), ("box", "image_first")),
+    "frame_stack_of_1": Entry(partial(frame_stack, 1), compiled=1),
     "frame_stack_reset_padding": Entry(partial(frame_stack, 3, padding="reset")),
     "normalize_observation": Entry(normalize_observation, mixes_rows=True),
     "normalize_observation_keys": Entry(
         partial(normalize_observation, keys=["state"]), ("dict", "mixed"), mixes_rows=True
     ),
     "normalize_observation_final": Entry(
-        partial(normalize_observation, count_final=True), ("box", "dict"), mixes_rows=True
+        partial(normalize_observation, count_final=True), mixes_rows=True, compiled=1
     ),
     "normalize_observation_rollout": Entry(
         partial(normalize_observation, update="rollout"), mixes_rows=True
     ),
     "normalize_observation_frozen": Entry(
-        partial(normalize_observation, update="frozen"), ("box", "image_last")
+        partial(normalize_observation, update="frozen"), compiled=2
     ),
-    "normalize_reward": Entry(normalize_reward, ("box",), mixes_rows=True),
+    "normalize_observation_skipping": Entry(
+        partial(normalize_observation, skip_non_finite=True), mixes_rows=True, compiled=1
+    ),
+    "normalize_reward": Entry(normalize_reward, mixes_rows=True, compiled=1),
     "normalize_reward_rollout": Entry(
-        partial(normalize_reward, update="rollout"), ("box",), mixes_rows=True
+        partial(normalize_reward, update="rollout"), mixes_rows=True, compiled=1
     ),
-    "episode_statistics": Entry(episode_statistics, ("box", "dict")),
-    "episode_statistics_totals": Entry(partial(episode_statistics, totals=True), ("box",)),
-    "transpose_image": Entry(transpose_image, ("image_last", "dict")),
+    "episode_statistics": Entry(episode_statistics, compiled=1),
+    "episode_statistics_totals": Entry(partial(episode_statistics, totals=True), compiled=1),
+    "transpose_image": Entry(transpose_image, ("image_last", "dict", "tuple")),
     "extract_key": Entry(partial(extract_key, "state"), ("dict", "mixed")),
     "extract_index": Entry(partial(extract_key, 1), ("tuple",)),
-    "flatten_observation": Entry(flatten_observation, (*FIVE, "discrete", "mixed")),
+    "flatten_observation": Entry(flatten_observation, (*FIVE, "discrete", "mixed"), compiled=7),
     "cast_observation": Entry(partial(cast_observation, np.float32)),
-    "cast_and_scale": Entry(partial(cast_observation, np.float32, scale=1 / 255), ("image_last",)),
-    "one_hot": Entry(one_hot, ("discrete", "mixed")),
+    "cast_and_scale": Entry(partial(cast_observation, np.float32, scale=1 / 255), compiled=2),
+    "one_hot": Entry(one_hot, ("discrete", "mixed", *FIVE), compiled=2),
     "append_last_action": Entry(append_last_action, ("box", "dict", "tuple")),
-    "append_last_box_action": Entry(append_last_action, ("box",), "box"),
+    "append_last_box_action": Entry(
+        append_last_action, ("box", "dict", "tuple"), "box", compiled=1
+    ),
     "time_fraction": Entry(partial(time_fraction, 5), ("box", "dict", "tuple")),
-    "clip_action": Entry(clip_action, ("box",), "wild"),
-    "rescale_action": Entry(rescale_action, ("box",), "wild"),
-    "sticky_action": Entry(partial(sticky_action, 0.5), ("box",)),
-    "sticky_box_action": Entry(partial(sticky_action, 0.5), ("box",), "box"),
-    "check_finite": Entry(check_finite, ("box", "dict")),
-    "scale_reward": Entry(partial(scale_reward, 0.1, 1.0), ("box",)),
-    "clip_reward": Entry(clip_reward, ("box",)),
-    "sign_reward": Entry(partial(clip_reward, sign=True), ("box",)),
-    "chain": Entry(_all_layers, ("box", "dict"), mixes_rows=True),
+    "clip_action": Entry(clip_action, actions="wild", compiled=1),
+    "rescale_action": Entry(rescale_action, actions="wild", compiled=1),
+    "sticky_action": Entry(partial(sticky_action, 0.5), compiled=1),
+    "sticky_box_action": Entry(partial(sticky_action, 0.5), actions="box", compiled=1),
+    "check_finite": Entry(check_finite, compiled=2),
+    "scale_reward": Entry(partial(scale_reward, 0.1, 1.0), compiled=1),
+    "clip_reward": Entry(clip_reward, compiled=1),
+    "sign_reward": Entry(partial(clip_reward, sign=True), compiled=1),
+    "chain": Entry(_all_layers, mixes_rows=True, compiled=1),
     "named_chain": Entry(
         lambda: named_chain(stack=frame_stack(2), norm=normalize_observation(update="rollout")),
-        ("box", "dict"),
         mixes_rows=True,
+        compiled=1,
     ),
 }
 CASES = [(name, space) for name, entry in TRANSFORMS.items() for space in entry.spaces]
+COMPILED_CASES = [
+    (name, space) for name, entry in TRANSFORMS.items() for space in entry.spaces[: entry.compiled]
+]
+REFUSED_CASES = [
+    (name, space)
+    for name, entry in TRANSFORMS.items()
+    for space in FIVE
+    if space not in entry.spaces
+]
 ONE_CASE_EACH = [(name, entry.spaces[0]) for name, entry in TRANSFORMS.items()]
 
 

@@ -18,8 +18,10 @@ from jaxvec.core._transform import chain
 from jaxvec.io import load, save
 from tests.core.table import (
     CASES,
+    COMPILED_CASES,
     NUM_ENVS,
     ONE_CASE_EACH,
+    REFUSED_CASES,
     TRANSFORMS,
     Run,
     Stream,
@@ -39,14 +41,20 @@ from tests.core.table import (
 )
 
 over_all = pytest.mark.parametrize(("name", "space"), CASES)
+
+
+def over(quick: list[tuple[str, str]]) -> Any:
+    """Runs a law on all cases, but in the quick run on some: compiling takes long."""
+    return pytest.mark.parametrize(
+        ("name", "space"),
+        [pytest.param(*case, marks=() if case in quick else pytest.mark.long) for case in CASES],
+    )
+
+
+# Layers that do not look at observations are compiled over one kind of them, or two.
+over_compiled = over(COMPILED_CASES)
 # What depends little on the space runs on one of each transform here, and on the others in the full run.
-over_one = pytest.mark.parametrize(
-    ("name", "space"),
-    [
-        pytest.param(*case, marks=() if case in ONE_CASE_EACH else pytest.mark.long)
-        for case in CASES
-    ],
-)
+over_one = over(ONE_CASE_EACH)
 TOLERANCE = {"rtol": 1e-5, "atol": 2e-6}  # float64 statistics against pairs of float32
 
 
@@ -82,7 +90,7 @@ def as_jax_holds_it(run: Run) -> Run:
     return jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype)), run)
 
 
-@over_all
+@over_compiled
 def test_numpy_equals_compiled_jax(name: str, space: str) -> None:
     host = as_jax_holds_it(on_host(name, space))
     assert_runs_close(host, scanned(name, space), **TOLERANCE)
@@ -95,7 +103,7 @@ def test_sparse_and_dense_final_rows_agree(name: str, space: str) -> None:
     assert any(step.final_rows is not None for step in on_host(name, space).steps)
 
 
-@over_all
+@over_compiled
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_numpy_equals_compiled_jax_in_every_autoreset_mode(
     name: str, space: str, mode: AutoresetMode
@@ -180,7 +188,7 @@ def test_equal_arguments_give_equal_results(name: str, space: str) -> None:
     assert_close(again.state, on_host(name, space).state)
 
 
-@over_all
+@over_compiled
 def test_permuted_rows_give_permuted_results(name: str, space: str) -> None:
     order = np.random.default_rng(3).permutation(NUM_ENVS)
     keys, opening, steps, actions = scan_inputs(stream_of(name, space))
@@ -243,7 +251,7 @@ def test_what_it_does_not_own_passes_untouched(name: str, space: str) -> None:
         assert after.reset_info["score"] is before.reset_info["score"]
 
 
-@over_all
+@over_compiled
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_a_state_is_saved_and_loaded_to_the_last_bit(
     name: str, space: str, backend: str, tmp_path: Path
@@ -271,6 +279,21 @@ def test_chain_is_associative(name: str, space: str) -> None:
     for other in (left, right):
         assert_runs_close(other, flat)
         assert_close(tuple(jax.tree.leaves(other.state)), tuple(jax.tree.leaves(flat.state)))
+
+
+@pytest.mark.parametrize(("name", "space"), REFUSED_CASES)
+@pytest.mark.parametrize("function", ["init", "spec"])
+def test_a_space_that_a_layer_cannot_be_put_on_is_refused_by_name_before_the_first_step(
+    name: str, space: str, function: str
+) -> None:
+    entry, stream = TRANSFORMS[name], stream_of(name, space)
+    arguments = (stream.keys,) if function == "init" else ()
+    layer = getattr(entry.make, "func", entry.make).__name__
+    with pytest.raises((ValueError, TypeError), match=f"^{layer}: ") as caught:
+        getattr(entry.make(), function)(stream.spec, *arguments)
+    # It names what came, or what there is to choose among.
+    whole = str(stream.spec.observation_space)
+    assert whole in str(caught.value) or "choose among" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSFORMS if name.endswith("_rollout")])
