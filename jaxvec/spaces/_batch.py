@@ -59,7 +59,7 @@ def _(space: spaces.MultiDiscrete[Any], n: int = 1) -> spaces.Space[Any]:
 @batch_space.register(spaces.Tuple)
 def _(space: spaces.Tuple[Any], n: int = 1) -> spaces.Space[Any]:
     parts = tuple(batch_space(part, n=n) for part in space.spaces)
-    return spaces.Tuple(parts, seed=deepcopy(space.np_random))
+    return spaces.Tuple(parts, seed=_twin_of_generator(space))
 
 
 @batch_space.register(spaces.Dict)
@@ -70,7 +70,7 @@ def _(space: spaces.Dict, n: int = 1) -> spaces.Space[Any]:
 def _dict_like(space: spaces.Dict, parts: dict[Any, spaces.Space[Any]]) -> spaces.Dict:
     """Builds a Dict space with other parts, in the key order that gymnasium's own function gives."""
     order: dict[str, Any] = {"sort_keys": space.sort_keys} if _KNOWS_KEY_ORDER else {}
-    return spaces.Dict(parts, seed=deepcopy(space.np_random), **order)
+    return spaces.Dict(parts, seed=_twin_of_generator(space), **order)
 
 
 @singledispatch
@@ -92,17 +92,20 @@ def batch_differing_spaces(spaces: Any) -> Any:
     MultiDiscrete([3 5])
     """
     if len(spaces) == 0:
-        raise ValueError("Expects a non-empty list of spaces")
-    kind = type(spaces[0])
-    if not all(isinstance(space, kind) for space in spaces):
-        raise TypeError(
-            "Expects all spaces to be of the same type, actual types: "
-            f"{[type(space) for space in spaces]}"
+        raise ValueError(
+            "batch_differing_spaces: no spaces were given; there must be at least one."
         )
-    function = batch_differing_spaces.dispatch(kind)
-    if function is not batch_differing_spaces.dispatch(object):
-        return function(spaces)
-    return gym_utils.batch_differing_spaces(spaces)
+    kind = type(spaces[0])
+    for place, space in enumerate(spaces):
+        if not isinstance(space, kind):
+            raise TypeError(
+                f"batch_differing_spaces: space {place} is {space!r:.200} of type "
+                f"{type(space).__name__}, space 0 is of type {kind.__name__}; only spaces of one kind "
+                "make a batch."
+            )
+    own = batch_differing_spaces.dispatch(kind)
+    is_unknown = own is batch_differing_spaces.dispatch(object)
+    return gym_utils.batch_differing_spaces(spaces) if is_unknown else own(spaces)
 
 
 @batch_differing_spaces.register(spaces.Box)
@@ -126,38 +129,44 @@ def _(several: Any) -> spaces.Space[Any]:
             "batch_differing_spaces: there is no common integer dtype of "
             f"{[str(space.dtype) for space in several]}. Give the Discrete spaces int64."
         )
-    return spaces.MultiDiscrete(
-        nvec=np.array([int(space.n) for space in several], dtype),
-        start=np.array([int(space.start) for space in several], dtype),
-        dtype=dtype.type,
-        seed=deepcopy(several[0].np_random),
-    )
+    # Through Python's integers: those of several dtypes would meet as floats.
+    counts = np.array([int(space.n) for space in several], dtype)
+    starts = np.array([int(space.start) for space in several], dtype)
+    generator = _twin_of_generator(several[0])
+    return spaces.MultiDiscrete(counts, dtype.type, generator, starts)
 
 
 @batch_differing_spaces.register(spaces.Tuple)
 def _(several: Any) -> spaces.Space[Any]:
-    lengths = [len(space.spaces) for space in several]
-    if len(set(lengths)) != 1:
-        raise ValueError(f"Expected all Tuple spaces to have the same length, actually {lengths}")
-    parts = zip(*[space.spaces for space in several], strict=True)
-    return spaces.Tuple(
-        tuple(batch_differing_spaces(list(same)) for same in parts),
-        seed=deepcopy(several[0].np_random),
-    )
+    _check_alike(several, [len(space.spaces) for space in several], "parts")
+    columns = zip(*[space.spaces for space in several], strict=True)
+    parts = [batch_differing_spaces(list(column)) for column in columns]
+    return spaces.Tuple(parts, seed=_twin_of_generator(several[0]))
 
 
 @batch_differing_spaces.register(spaces.Dict)
 def _(several: Any) -> spaces.Space[Any]:
+    _check_alike(several, [set(space.spaces) for space in several], "keys")
     first = several[0]
-    if not all(first.spaces.keys() == space.spaces.keys() for space in several):
-        raise ValueError(
-            "Expected all Dict spaces to have the same keys, actually "
-            f"{[list(space.spaces) for space in several]}"
-        )
-    return _dict_like(
-        first,
-        {key: batch_differing_spaces([space.spaces[key] for space in several]) for key in first},
-    )
+    parts = {}
+    for key in first.spaces:
+        parts[key] = batch_differing_spaces([space.spaces[key] for space in several])
+    return _dict_like(first, parts)
+
+
+def _check_alike(several: Any, features: list[Any], what: str) -> None:
+    """Raises a ValueError that names the first space which differs from space 0 in a feature."""
+    for place, feature in enumerate(features):
+        if feature != features[0]:
+            raise ValueError(
+                f"batch_differing_spaces: space {place}, {several[place]}, has the {what} {feature}, space "
+                f"0 has {features[0]}; spaces of one batch have the same."
+            )
+
+
+def _twin_of_generator(space: spaces.Space[Any]) -> Any:
+    """Copies the generator that a space draws from: the batch then draws as gymnasium's does."""
+    return deepcopy(space.np_random)
 
 
 @singledispatch
