@@ -72,7 +72,13 @@ class VecMonitor(VecTransform):
         done = np.asarray(timestep.done)
         elapsed = round(time.time() - self.t_start, 6)
         episode = {**timestep.info["episode"], "t": np.full(self.num_envs, elapsed)}
-        ended = np.flatnonzero(done).tolist()
+        if self.info_keywords or self.results_writer is not None:
+            self._report(timestep, episode, np.flatnonzero(done).tolist())
+        self.episode_count += int(np.count_nonzero(done))
+        return timestep.with_info({**timestep.info, "episode": episode})
+
+    def _report(self, timestep: Timestep, episode: dict[str, Any], ended: list[int]) -> None:
+        """Adds the entries that were asked for to an episode's columns, and writes its rows to the log."""
         infos: Any = Infos(timestep) if self.info_keywords else ()
         for key in self.info_keywords:
             column = np.empty(self.num_envs, object)
@@ -83,8 +89,6 @@ class VecMonitor(VecTransform):
             self.results_writer.write_rows(
                 {key: np.asarray(column)[ended] for key, column in episode.items()}
             )
-        self.episode_count += len(ended)
-        return timestep.with_info({**timestep.info, "episode": episode})
 
     def _obs_is_fresh(self) -> bool:
         return obs_is_fresh(self.venv)

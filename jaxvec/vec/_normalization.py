@@ -18,7 +18,7 @@ from jaxvec.core._normalize import (
     normalize_reward,
 )
 from jaxvec.core._statistics import Statistics
-from jaxvec.core._transform import Timestep, Transform, VecSpec, chain
+from jaxvec.core._transform import Timestep, Transform, VecSpec, stateless
 from jaxvec.core._xp import (
     all_rows,
     is_integer_or_bool,
@@ -26,12 +26,18 @@ from jaxvec.core._xp import (
     no_rows,
     space_tree,
     tree_space,
-    where_rows,
 )
 from jaxvec.typing import Array, Obs, PyTree
 from jaxvec.vec._normalize_checks import check_settings
 
 _FLOAT32 = np.dtype(np.float32)
+
+# It keeps the statistics of observations whose normalization was switched off on the way.
+_LEFT_ALONE = Transform(
+    stateless,
+    lambda state, timestep, mask: (state, timestep),
+    lambda state, timestep: (state, timestep),
+)
 
 
 class NormalizationState(NamedTuple):
@@ -62,7 +68,7 @@ def normalization(settings: Settings) -> Transform:
       ValueError: if a number among the settings cannot be.
     """
     check_settings(settings.clip_obs, settings.clip_reward, settings.gamma, settings.epsilon)
-    observation = chain()
+    observation = _LEFT_ALONE
     if settings.norm_obs:
         observation = normalize_observation(
             keys=settings.keys,
@@ -172,7 +178,8 @@ def _updated_on_host(
     else:
         scaled_reward = reward if reward.dtype == _FLOAT32 else reward.astype(_FLOAT32)
     if not no_rows(first):
-        returns = where_rows(first, 0, returns)
+        returns = returns if returns_train else returns.copy()  # the new ones are nobody else's
+        returns[first] = 0
     state = NormalizationState(
         NormalizeObservationState(Statistics(moments, None), training),
         NormalizeRewardState(Statistics(return_moments, None), returns, returns_train, enabled),
