@@ -105,6 +105,11 @@ class VecNormalize(NormalizeNumbers):
         """What this layer does with the present settings."""
         settings = self._asked_for()
         if settings != self._settings:
+            if self.norm_obs and self.__dict__.get("_obs_rms") is None:
+                raise ValueError(
+                    "VecNormalize: norm_obs was switched on, but it was made with norm_obs=False, so there "
+                    "are no statistics of observations; make it with norm_obs=True, and switch it off."
+                )
             self._settings, self._transform = settings, normalization(Settings(*settings))
         return self._transform
 
@@ -155,7 +160,10 @@ class VecNormalize(NormalizeNumbers):
         return deepcopy(self.old_obs)
 
     def get_original_reward(self) -> Array:
-        """Returns the rewards of the last step as they came from below, `[N]`; `[0]` before it."""
+        """Returns the rewards of the last step as they came from below, `[N]`.
+
+        Before the first step there are none, `[0]`; above a JaxVecEnv they are zeros.
+        """
         return np.array(self.old_reward)
 
     def _obs_is_fresh(self) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 
 from jaxvec.core._normalize import NormalizeObservationState, NormalizeRewardState
 from jaxvec.core._statistics import Statistics
+from jaxvec.core._xp import map_obs, space_tree
 from jaxvec.typing import Array, Obs, PyTree
 from jaxvec.vec._fused import run_over
 from jaxvec.vec._mean_std import RunningMeanStd, holders_of
@@ -91,7 +92,8 @@ class NormalizeNumbers(VecTransform):
     def old_obs(self) -> Obs:
         """The observations of the last step or reset as they came from below, `[N, *D]`."""
         if self._device is not None:
-            return self._device.raw_obs
+            parts = space_tree(self.venv.observation_space)
+            return map_obs(_in_dtype_of, self._device.raw_obs, parts)
         if "old_obs" not in self.__dict__:
             raise AttributeError("VecNormalize has no old_obs before its first reset")
         return self.__dict__["old_obs"]
@@ -102,7 +104,7 @@ class NormalizeNumbers(VecTransform):
 
     @property
     def old_reward(self) -> Array:
-        """The rewards of the last step as they came from below, `[N]`; `[0]` before it."""
+        """The rewards of the last step as they came from below; before it `[0]`, or zeros of a JaxVecEnv."""
         return self.__dict__["old_reward"] if self._device is None else self._device.raw_reward
 
     @old_reward.setter
@@ -190,6 +192,11 @@ class NormalizeNumbers(VecTransform):
 
     def _space_keys(self) -> list[str]:
         return list(self.observation_space.spaces)  # type: ignore[attr-defined]
+
+
+def _in_dtype_of(array: Array, space: Any) -> Array:
+    """Returns an array of a device, which may have no int64 or float64, in the dtype of its space."""
+    return array.astype(space.dtype, copy=False)
 
 
 def _holders(statistics: PyTree) -> Any:

@@ -71,6 +71,29 @@ def test_whole_numbers_of_64_bits_pass_a_normalization_of_rewards_alone():
     assert venv.reset().dtype == np.int64
     obs = venv.step([0] * N)[0]
     np.testing.assert_array_equal(venv.get_original_obs(), obs)
+    assert venv.get_original_obs().dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", ["jax", "dummy"])
+def test_the_normalization_of_observations_may_be_switched_off_and_on_again(cart_poles, kind):
+    base = JaxVecEnv(cart_poles) if kind == "jax" else DummyVecEnv(twins(make("CartPole-v1"), N))
+    venv = VecNormalize(base, clip_obs=5.0)
+    venv.reset()
+    venv.step([0] * N)
+    counted = venv.obs_rms.count
+    venv.norm_obs = False
+    obs = venv.step([0] * N)[0]
+    np.testing.assert_array_equal(obs, venv.get_original_obs())
+    assert venv.obs_rms.count == counted
+    venv.norm_obs = True
+    obs = venv.step([0] * N)[0]
+    np.testing.assert_allclose(obs, venv.normalize_obs(venv.get_original_obs()), atol=2e-6)
+    assert venv.obs_rms.count == counted + N
+    never = VecNormalize(base, norm_obs=False)
+    never.reset()
+    never.norm_obs = True
+    with pytest.raises(ValueError, match="switched on"):
+        never.step([0] * N)
 
 
 def test_the_stacks_that_are_shown_are_those_of_the_last_step(cart_poles):
