@@ -1,5 +1,6 @@
 """`jaxvec stats`: what a normalization has learnt, as a table and a picture; from SB3's files, too."""
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,19 +102,25 @@ def print_stats(found: Found) -> None:
 
     table = Table(title=str(found.path), title_justify="left")
     table.add_column("what", overflow="fold")
-    for title in ("shape", "samples", "mean", "standard deviation"):
+    for title in ("index", "samples", "mean", "standard deviation"):
         table.add_column(title, justify="right")
     for each in found.moments:
         few = each.mean.size <= _MOST_ROWS
         for row, index in enumerate(np.ndindex(each.mean.shape) if few else [()]):
-            place = f"[{', '.join(map(str, index))}]" if index else ""
-            head = (str(list(each.mean.shape)), f"{each.samples:,.0f}") if row == 0 else ("", "")
+            size = "" if each.mean.shape == () else f"all {list(each.mean.shape)}"
+            place = f"[{', '.join(map(str, index))}]" if index else size
+            name, samples = (_named(each.place), f"{each.samples:,.0f}") if row == 0 else ("", "")
             values = [_shown(column[index] if few else column) for column in (each.mean, each.std)]
-            table.add_row(Text((each.place if row == 0 else "") + place), *head, *values)
+            table.add_row(Text(name), Text(place), samples, *values)
     console = Console()
     console.print(table)
     for name, value in found.metadata.items():
         console.print(f"{name}: {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _named(place: str) -> str:
+    """Returns a place without the marks around names: "inner.reward" for "['inner']['reward']"."""
+    return re.sub(r"\['(\w+)'\]", r".\1", place).removeprefix(".")
 
 
 def _shown(values: Any) -> str:
@@ -146,7 +153,9 @@ def plot_stats(path: Path, found: Found) -> None:
         else:
             axes.fill_between(range(mean.size), mean - std, mean + std, alpha=0.3, linewidth=0)
             axes.plot(mean, linewidth=0.8)
-        axes.set_title(f"{each.place}: mean and standard deviation of {each.samples:,.0f} samples")
+        axes.set_title(
+            f"{_named(each.place)}: mean and standard deviation of {each.samples:,.0f} samples"
+        )
         axes.grid(alpha=0.3)
     with failing(f"--plot {path}"):
         save_figure(path, figure)
