@@ -69,8 +69,8 @@ def vectorize(
         action is not used), or when told to by `reset_rows` ("Disabled").
       reset_source: where an automatic reset comes from: "fresh" draws anew; "cached" goes back to the
         row's first state; "pool" deals from `pool_size` states made at the first reset, for resets that
-        are dear (which state a row is dealt depends on which others ended). The whole state is replaced,
-        but for what `env.persistent` carries over.
+        are dear (which state a row is dealt depends on which rows of its share, an eighth of all, ended
+        too). The whole state is replaced, but for what `env.persistent` carries over.
       pool_size: K, how many states a pool holds.
       action_repeat: how often an action is repeated in one step. Rewards (and `info["metrics"]`) are
         summed; an episode that ends on the way stands still for the rest.

@@ -85,6 +85,55 @@ def test_a_pools_deals_are_uniform_in_every_row():
         assert ((counts - expected) ** 2 / expected).sum() < 27.9
 
 
+def dealt_to(ended, size, seed=5):
+    """Returns the places in a pool of K that are dealt, `[T, N]`, in order and compiled once."""
+    places = jnp.arange(size)
+    pool = ResetPool(Opening(places, places, {}), hash_key(seed), jnp.uint32(0))
+    return np.asarray(jax.jit(partial(jax.lax.scan, deal))(pool, ended)[1].env)
+
+
+def test_no_two_rows_of_a_share_get_the_same_state_while_there_are_enough():
+    # 64 rows in 8 shares of 8, and 8 states: each share by itself never needs more.
+    ended = np.random.default_rng(2).random((300, 64)) < 0.6
+    for places, mask in zip(dealt_to(ended, 8), ended, strict=True):
+        for share, own in zip(places.reshape(8, 8), mask.reshape(8, 8), strict=True):
+            assert len(set(share[own])) == own.sum()
+
+
+def test_no_two_rows_at_all_get_the_same_state_while_no_share_needs_more_than_its_part():
+    # 32 states in 8 parts of 4: up to 4 of the 16 rows of each share end.
+    rng = np.random.default_rng(3)
+    ended = np.zeros((200, 8, 16), bool)
+    for step, share in np.ndindex(200, 8):
+        ended[step, share, rng.permutation(16)[: rng.integers(5)]] = True
+    ended = ended.reshape(200, 128)
+    for places, mask in zip(dealt_to(ended, 32), ended, strict=True):
+        assert len(set(places[mask])) == mask.sum()
+
+
+@pytest.mark.parametrize(("rows", "size"), [(64, 12), (6, 7), (1, 3), (48, 1)])
+def test_in_every_share_a_pools_deals_are_uniform(rows, size):
+    # Chi-square, 3000 deals a row: with its degrees of freedom it is far below these once in 10^5.
+    ended = np.random.default_rng(4).random((3000, rows)) < 0.5
+    places = dealt_to(ended, size)
+    worst = 0.0
+    for row in range(rows):
+        counts = np.bincount(places[ended[:, row], row], minlength=size)
+        expected = counts.sum() / size
+        worst = max(worst, ((counts - expected) ** 2 / expected).sum())
+    assert worst < {12: 43, 7: 34, 3: 24, 1: 1e-9}[size]
+
+
+@pytest.mark.parametrize("rows", [2, 3])  # in two shares, and in one
+def test_neighbours_are_not_dealt_neighbours_but_places_at_any_distance(rows):
+    # 7 is prime, so that every distance but 0 is as likely. Chi-square with 5 degrees of freedom: 30 is
+    # passed once in 10^5.
+    places = dealt_to(np.ones((6000, rows), bool), 7)
+    apart = np.bincount((places[:, 1] - places[:, 0]) % 7, minlength=7)
+    assert apart[0] == 0
+    assert ((apart[1:] - 1000) ** 2 / 1000).sum() < 30
+
+
 def test_one_row_ending_takes_one_state_and_leaves_the_other_rows_alone():
     # As many states as rows and only one row ends: nothing else may be replaced.
     env = vectorize(counter(), 8, reset_source="pool", pool_size=4)

@@ -28,7 +28,12 @@ N, STEPS, KEY = 16, 25, hash_key(1)
 
 @cache
 def environment(update):
-    """Returns CartPole without layers (None), or with all and statistics of that update policy."""
+    """Returns CartPole without layers (None, "pool"), or with all and statistics of that update policy."""
+    if update == "pool":
+        # Often reset: every episode ends within 6 steps.
+        return vectorize(
+            make("CartPole-v1"), N, reset_source="pool", pool_size=5, max_episode_steps=6
+        )
     env = vectorize(make("CartPole-v1"), N)
     if update is None:
         return env
@@ -80,11 +85,14 @@ def run(update, devices):
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_the_environment_on_several_devices_does_what_it_does_on_one_to_the_last_bit(devices):
-    carry, kept = run(None, devices)
+@pytest.mark.parametrize("source", [None, "pool"])
+def test_the_environment_on_several_devices_does_what_it_does_on_one_to_the_last_bit(
+    source, devices
+):
+    carry, kept = run(source, devices)
     assert kept[2].done.sum() > 10
-    assert_same(kept, run(None, 1)[1])
-    assert_same(carry, run(None, 1)[0])
+    assert_same(kept, run(source, 1)[1])
+    assert_same(carry, run(source, 1)[0])
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -135,6 +143,10 @@ def talks(update):
 
 def test_the_loop_of_a_rollout_without_statistics_needs_no_talk_between_devices():
     assert talks(None) == (0, 0)
+
+
+def test_a_pool_is_dealt_without_talk_between_devices():
+    assert talks("pool") == (0, 0)
 
 
 def test_statistics_that_are_merged_after_the_rollout_need_no_talk_inside_its_loop():
