@@ -117,6 +117,7 @@ class Group:
         columns, write, start = self._columns, self._write, self.rows.start
         obs_column, reward_column = columns.obs, columns.reward
         terminated_column, truncated_column = columns.terminated, columns.truncated
+        least, largest = -FLOAT32_MAX, FLOAT32_MAX
         for place, row in enumerate(self.rows if rows is None else rows):
             self.current = row
             env = self.envs[row - start]
@@ -126,7 +127,7 @@ class Group:
             except (TypeError, ValueError) as error:
                 raise _wrong_result(result, "step", _STEP_PARTS, row) from error
             # Written so that NaN is looked at as well.
-            if type(reward) is not float or not -FLOAT32_MAX <= reward <= FLOAT32_MAX:
+            if type(reward) is not float or not least <= reward <= largest:
                 reward = reward_value(reward, row)
             reward_column[row] = reward
             terminated = bool(terminated)
@@ -212,12 +213,13 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 def _reset(env: Any, row: int, arguments: dict[str, Any]) -> tuple[Any, Info]:
-    """Resets an environment; returns the observation, and a copy of the info."""
+    """Resets an environment; returns the observation, and a copy of the info, if there is any."""
     result = env.reset(**arguments)
     # An array of two numbers, from before gymnasium, could be unpacked.
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise _wrong_result(result, "reset", _RESET_PARTS, row)
-    return result[0], copied(result[1], row)
+    obs, info = result
+    return obs, copied(info, row) if info or type(info) is not dict else info
 
 
 def _wrong_result(result: Any, method: str, parts: str, row: int) -> TypeError:
@@ -290,7 +292,7 @@ def copied(info: Any, row: int) -> Info:
     Raises:
       TypeError: if it is no dict.
     """
-    if not isinstance(info, Mapping):
+    if type(info) is not dict and not isinstance(info, Mapping):
         raise TypeError(
             f"environment {row}: the info is {info!r:.200} of type {type(info).__name__}; a dict is needed, "
             "which may be empty."
