@@ -326,7 +326,7 @@ class ColumnVecEnv(VecEnv):
     def reset(self, indices: Indices = None) -> Obs:
         """Resets all environments, or some, with the seeds and options that were set for them.
 
-        A step that is pending is finished first, and its result dropped.
+        A step that is pending is finished first, and its result dropped; it may concern no other rows.
 
         Args:
           indices: which ones; None for all.

@@ -139,8 +139,18 @@ class HostVecEnv(ColumnVecEnv):
         return map_obs(np.copy, obs)
 
     def _reset_columns(self, indices: Indices = None) -> Timestep:
-        self._pool.drop()
         rows = list(dict.fromkeys(self._get_indices(indices)))
+        under_way = (
+            range(self.num_envs) if self._pool.pending == "step" else self._pool.rows_under_way
+        )
+        lost = sorted(set(under_way) - set(rows))
+        if lost:
+            raise AlreadyPendingError(
+                f"{type(self).__name__}.reset: the environments {lost} are being stepped and not to be "
+                "reset: what their step led to would be lost. Finish it by recv() (or step_wait()) first. "
+                "Nothing was sent."
+            )
+        self._pool.drop()
         if len(self._options) <= max(rows, default=-1):
             raise IndexError(
                 f"reset: set_options got options for {len(self._options)} environments, but there are "

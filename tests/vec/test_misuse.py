@@ -205,6 +205,22 @@ def test_steps_and_sent_rows_do_not_mix(backend):
         assert venv.get_attr("resets", 0)[0][-1][0] == 3
 
 
+def test_a_reset_of_some_rows_loses_no_step_of_the_others(backend):
+    with backend([CountEnv] * 3) as venv:
+        venv.reset()
+        venv.send([0, 0], [0, 2])
+        with pytest.raises(AlreadyPendingError, match=r"\[0\] are being stepped"):
+            venv.reset([1, 2])
+        assert venv.recv()[1][:, 0].tolist() == [1, 1]
+        venv.send([0, 0], [0, 2])
+        assert venv.reset([0, 2])[:, 0].tolist() == [0, 0, 0]
+        venv.step_async([0] * 3)
+        with pytest.raises(AlreadyPendingError, match=r"\[0, 1\] are being stepped"):
+            venv.reset(2)
+        assert venv.step_wait()[0][:, 0].tolist() == [1, 1, 1]
+        assert venv.reset(2)[:, 0].tolist() == [1, 1, 0]
+
+
 def test_an_attribute_that_is_set_while_a_step_is_pending_is_not_lost(backend):
     with backend([CountEnv] * 2) as venv:
         venv.reset()
