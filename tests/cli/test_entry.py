@@ -125,6 +125,23 @@ def act(key, obs):
 """
 
 
+def test_readmes_files_and_names_exist():
+    text = README.read_text()
+    linked = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert len(linked) > 5
+    for path in linked:
+        assert (README.parent / path).exists(), path
+    dotted = set(re.findall(r"`(jaxvec(?:\.[A-Za-z_]\w*)+)", text))
+    assert len(dotted) > 5
+    for name in dotted:
+        found = jaxvec
+        for part in name.split(".")[1:]:
+            try:
+                found = getattr(found, part)
+            except AttributeError:
+                found = importlib.import_module(f"{found.__name__}.{part}")
+
+
 @pytest.fixture(scope="module")
 def users_folder(tmp_path_factory):
     """A folder with all that README's command lines name."""
