@@ -95,7 +95,9 @@ def rollout(
 
     Layers, from the environment on: check for NaN and infinity, episode
     statistics, frame stack, normalization of observations, of rewards.
-    Returns are sums of the environment's own rewards.
+    Returns are sums of the environment's own rewards. With --backend dummy or
+    subproc, ENV is one of gymnasium's: an id, or module:attribute, a function
+    or class that makes a gymnasium.Env.
     """
     from jaxvec.cli._report import print_json, print_report
 

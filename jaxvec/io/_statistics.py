@@ -50,6 +50,27 @@ def load_statistics(path: Pathlike, state: PyTree) -> PyTree:
     The number of environments may be another, and so may the backend: moments of float64 become pairs
     of float32, and the other way round. Switches, running returns and what is set aside stay.
 
+    Statistics find their layer by its place: in the state of an environment `.layers[1]` under `wrap` or
+    `chain`, `.layers['name']` under `named_chain`, `.layers` if it is wrapped alone. The layers between
+    may be others, as long as those with statistics stand at the same places. `jaxvec rollout --save-stats`
+    names them by their functions:
+
+    >>> import os, tempfile
+    >>> import jax, jaxvec
+    >>> from jaxvec import named_chain, normalize_observation
+    >>> def started(num_envs, **layers):
+    ...     env = jaxvec.vectorize(jaxvec.envs.make("Pendulum-v1"), num_envs)
+    ...     env = jaxvec.wrap(env, named_chain(**layers))
+    ...     return jaxvec.envs.begin(env, jaxvec.random_policy(env), jax.random.key(0)).env_state
+    >>> path = os.path.join(tempfile.mkdtemp(), "stats.npz")
+    >>> save_statistics(path, started(64, normalize_observation=normalize_observation()))
+    >>> list(read_statistics(path))
+    [".layers['normalize_observation'].statistics"]
+    >>> layers = {"monitor": jaxvec.episode_statistics(), "normalize_observation": normalize_observation()}
+    >>> state = load_statistics(path, started(2, **layers))
+    >>> round(float(state.layers["normalize_observation"].statistics.moments.count))
+    64
+
     Args:
       path: the file's name.
       state: a state of the same layers over the same spaces.
