@@ -38,6 +38,7 @@ def write_row(columns: Any, space: spaces.Space[Any], row: int, value: Any) -> N
       TypeError: if a part is not a number or an array of numbers, a dict or a tuple where it must be.
       ValueError: if a shape is wrong, or a number does not fit the dtype: it is out of range, or has
         a fraction where integers are kept. Nothing is written then.
+      IndexError: if there is no such row; none is counted from the end.
 
     >>> columns = np.zeros((3, 2), np.uint8)
     >>> write_row(columns, spaces.Box(0, 255, (2,), np.uint8), 1, [7, 300])
@@ -47,6 +48,8 @@ def write_row(columns: Any, space: spaces.Space[Any], row: int, value: Any) -> N
 uint8). Return a value of the space, or widen the space.
     """
     if type(columns) is np.ndarray:
+        if type(row) is not int or not 0 <= row < len(columns):
+            _check_row(columns, row)
         if _is_ready(value, columns.dtype, space.shape):
             columns[row] = value
         else:
@@ -56,6 +59,17 @@ uint8). Return a value of the space, or widen the space.
     _check(columns, space, row, value, None, checked)
     for column, part in checked:
         column[row] = part
+
+
+def _check_row(column: np.ndarray[Any, Any], row: object) -> None:
+    if isinstance(row, np.integer) and 0 <= row < len(column):
+        return
+    if isinstance(row, bool) or not isinstance(row, int | np.integer):
+        raise TypeError(f"write_row: row={row!r} is no whole number; it says which row is written.")
+    raise IndexError(
+        f"write_row: row={row!r} came, but the columns have {len(column)} rows: give one from 0 to "
+        f"{len(column) - 1}."
+    )
 
 
 def _is_ready(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> bool:
@@ -75,6 +89,8 @@ def _check(
 ) -> None:
     """Appends every array of the columns, with what is to be written there, to `checked`."""
     if type(columns) is np.ndarray:
+        if type(row) is not int or not 0 <= row < len(columns):
+            _check_row(columns, row)
         if not _is_ready(value, columns.dtype, space.shape):
             value = fit(value, columns.dtype, columns.shape[1:], space, row, place)
         checked.append((columns, value))

@@ -281,3 +281,34 @@ def test_a_missing_part_says_so_plainly():
 def test_a_refusal_warns_of_nothing():
     with pytest.raises(ValueError, match="does not fit"):
         write_row(columns_of(REAL), REAL, ROW, np.array([1e300, np.nan]))
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "told"),
+    [
+        (-1, IndexError, "row=-1 came, but the columns have 4 rows: give one from 0 to 3"),
+        (4, IndexError, "row=4 came"),
+        (np.int64(-2), IndexError, "row=.*-2"),
+        (1.0, TypeError, r"row=1\.0 is no whole number"),
+        (True, TypeError, "row=True"),
+        (None, TypeError, "row=None"),
+        (slice(2), TypeError, "row=slice"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("space", "value"), [(REAL, GOOD["a"]), (NESTED, GOOD)], ids=["box", "dict"]
+)
+def test_a_row_that_is_none_of_the_columns_is_refused_and_nothing_is_written(
+    space, value, row, error, told
+):
+    columns = columns_of(space)
+    with pytest.raises(error, match=f"write_row: {told}"):
+        write_row(columns, space, row, value)
+    assert_same(columns, columns_of(space))
+
+
+def test_a_row_may_be_numpys_number():
+    columns = columns_of(REAL)
+    write_row(columns, REAL, np.int32(3), GOOD["a"])
+    np.testing.assert_array_equal(columns[3], GOOD["a"])
