@@ -124,13 +124,14 @@ class Results:
       few: the buffers of the rest.
     """
 
-    __slots__ = ("_call", "_columns", "_every", "_few")
+    __slots__ = ("_call", "_columns", "_every", "_few", "_flags")
 
     def __init__(self, call: Call, every: Buffers, few: Buffers) -> None:
         self._call = call
         self._every = every
         self._few = few
         self._columns: list[Column] | None = None
+        self._flags: tuple[Array, Array] | None = None
 
     @property
     def num_envs(self) -> int:
@@ -142,10 +143,13 @@ class Results:
         """Whether there is info of resets."""
         return bool(self._call.shown.reset_info)
 
-    def handed_out(self) -> tuple[Obs, Array, Array]:
+    def handed_out(self, keep_flags: bool = False) -> tuple[Obs, Array, Array]:
         """Returns observations, rewards and dones for the caller to keep.
 
         NumPy arrays are copies that nobody else holds; this waits for them.
+
+        Args:
+          keep_flags: whether `flags` is asked for next: it then has them from here.
         """
         call = self._call
         if call.hand is not None:
@@ -154,6 +158,8 @@ class Results:
         # One copy of a buffer serves all that lies in it: what SB3 writes into rewards must be writable.
         host = [np.array(buffer) for buffer in self._every]
         *leaves, reward, flags = call.every.views(host)
+        if keep_flags:
+            self._flags = _byte(flags, 0).copy(), _byte(flags, 1).copy()
         if call.is_plain and call.dtypes is None:
             return leaves[0], reward, _byte(flags, 0)
         if call.dtypes is not None:
@@ -163,12 +169,15 @@ class Results:
 
     def flags(self) -> tuple[Array, Array]:
         """Waits, and returns dones and which were truncated, NumPy bool `[N]`; not to be written to."""
+        if self._flags is not None:
+            return self._flags
         call = self._call
         if call.hand is not None:
             return np.asarray(self._every[-1]), np.asarray(
                 self._all_columns()[call.shown.truncated]
             )
-        flags = call.every.view([np.asarray(buffer) for buffer in self._every], -1)
+        where = call.every.slots[-1].buffer
+        flags = call.every.view({where: np.asarray(self._every[where])}, -1)
         return _byte(flags, 0), _byte(flags, 1)
 
     def final_obs(self) -> Obs:

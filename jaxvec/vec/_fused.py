@@ -7,6 +7,7 @@ run: layers above it work on NumPy. Nothing here imports jax: layers over classi
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -115,8 +116,9 @@ class Run:
         """Finishes the step, and returns SB3's tuple in the form that the base's `output` says."""
         results = self.base._take(self)
         infos = RunInfos(results)  # before the results are waited for
-        obs, reward, done = results.handed_out()
-        if self._hooks or results.has_reset_info:
+        acts = bool(self._hooks) or results.has_reset_info
+        obs, reward, done = results.handed_out(acts)
+        if acts:
             self._act_on_host(results, infos)
         return obs, reward, done, infos
 
@@ -270,9 +272,17 @@ def _flagged(done: Array, truncated: Array) -> Timestep:
         reward=None,
         terminated=done ^ truncated,
         truncated=truncated,
-        valid=np.ones(len(done), bool),
+        valid=_everywhere(len(done)),
         first=done,
     )
+
+
+@cache
+def _everywhere(num_envs: int) -> Array:
+    """Returns bool `[N]` that holds everywhere; not to be written to."""
+    mask = np.ones(num_envs, bool)
+    mask.flags.writeable = False
+    return mask
 
 
 def _overriding(layers: tuple[Layer, ...], name: str) -> list[tuple[int, Layer]]:
