@@ -7,7 +7,7 @@ rollout, begin, Policy, Carry  many steps in one compiled scan
 shard, device_mesh             rows over several devices
 random_policy                  actions drawn from the action space
 classic                        gymnasium's classic control, for JAX
-from_gymnasium_func, from_*    adapt the environments of other libraries
+from_gymnasium_func, from_*    adapt the environments of other libraries; `agents_as_rows`: those of teams
 """
 
 from jaxvec.envs._env import BatchedEnv, Env
@@ -17,11 +17,14 @@ from jaxvec.envs._shard import device_mesh, shard
 from jaxvec.envs._vectorize import EnvState, vectorize
 from jaxvec.envs._wrap import WrapState, wrap
 from jaxvec.envs.adapters import (
+    agents_as_rows,
     from_brax,
     from_craftax,
     from_gymnasium_func,
     from_gymnax,
+    from_jaxmarl,
     from_jumanji,
+    from_kinetix,
     from_navix,
     from_pgx,
     from_playground,
@@ -37,6 +40,7 @@ __all__ = [
     "Policy",
     "PolicyFunction",
     "WrapState",
+    "agents_as_rows",
     "available",
     "begin",
     "device_mesh",
@@ -44,7 +48,9 @@ __all__ = [
     "from_craftax",
     "from_gymnasium_func",
     "from_gymnax",
+    "from_jaxmarl",
     "from_jumanji",
+    "from_kinetix",
     "from_navix",
     "from_pgx",
     "from_playground",

@@ -37,6 +37,7 @@ _NAMESPACES: dict[str, NamedFactory | str] = {
     "brax": "jaxvec.envs.adapters._brax:make",
     "craftax": "jaxvec.envs.adapters._craftax:make",
     "gymnax": "jaxvec.envs.adapters._gymnax:make",
+    "jaxmarl": "jaxvec.envs.adapters._jaxmarl:make",
     "jumanji": "jaxvec.envs.adapters._jumanji:make",
     "navix": "jaxvec.envs.adapters._navix:make",
     "pgx": "jaxvec.envs.adapters._pgx:make",

@@ -136,8 +136,13 @@ def test_the_same_seed_gives_the_same_trace_and_a_mask_resets_its_rows_alone():
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [(SyncVectorEnv, SAME), (SyncVectorEnv, NEXT), (SyncVectorEnv, DISABLED)]
-    + [(AsyncVectorEnv, SAME), (AsyncVectorEnv, NEXT)],
+    [
+        (SyncVectorEnv, SAME),
+        (SyncVectorEnv, NEXT),
+        (SyncVectorEnv, DISABLED),
+        (AsyncVectorEnv, SAME),
+        (AsyncVectorEnv, NEXT),
+    ],
 )
 def test_a_vector_environment_in_any_mode_is_the_vec_env_of_the_same_environments(kind, mode):
     # A forked child of a process in which JAX runs may stand still.
