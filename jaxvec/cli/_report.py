@@ -24,7 +24,10 @@ def print_report(report: Report) -> None:
     table.add_row("layers", ", ".join(report.layers))
     table.add_row("environment steps", f"{report.env_steps:,}")
     before = "compiling" if report.backend == "scan" else "starting"
-    table.add_row(f"steps/s, without {before}", f"{report.steps_per_second:,.0f}")
+    rate = report.steps_per_second
+    table.add_row(
+        f"steps/s, without {before}", "too few to tell" if rate is None else f"{rate:,.0f}"
+    )
     table.add_row(f"time, {before}", f"{report.compile_seconds:.2f} s")
     table.add_row("time, stepping", f"{report.seconds:.2f} s")
     table.add_row("episodes", f"{report.episodes:,}")

@@ -52,7 +52,7 @@ class Report(NamedTuple):
     layers: list[str]  # from the environment on
     env_steps: int
     seconds: float  # of stepping, without what comes before
-    steps_per_second: float  # environment steps by these seconds
+    steps_per_second: float | None  # environment steps by these seconds; None for too few to tell
     compile_seconds: (
         float  # before: compiling, and, of a VecEnv, making it, its reset and its first step
     )
@@ -91,6 +91,7 @@ def run(request: Request, console: Any) -> Report:
                 with failing(f"--monitor {request.monitor}", FAILED):
                     write_episodes(log, episodes)
 
+        stack.enter_context(_warnings_told(console))
         advance = stack.enter_context(_progress(console, request))
         seconds, timed = 0.0, 0
         for piece in todo.pieces():
@@ -119,7 +120,7 @@ def run(request: Request, console: Any) -> Report:
         layers=_layer_names(request),
         env_steps=request.num_steps * request.num_envs,
         seconds=seconds,
-        steps_per_second=timed * request.num_envs / max(seconds, 1e-9),
+        steps_per_second=timed * request.num_envs / seconds if timed else None,
         compile_seconds=todo.compile_seconds,
         episodes=tally.count,
         returns=tally.summary(0),
@@ -137,13 +138,19 @@ def started(request: Request, console: Any) -> Any:
     compiles = request.backend in ("scan", "jax-vec")
     check_jax(f"--backend {request.backend}" if compiles else None)
     waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
-    with waiting, warnings.catch_warnings(record=True) as caught:
+    with _warnings_told(console), waiting:
+        return _compiled(request) if request.backend == "scan" else _stepped(request)
+
+
+@contextlib.contextmanager
+def _warnings_told(console: Any) -> Iterator[None]:
+    """Prints the warnings of the body after it, one line each."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        todo = _compiled(request) if request.backend == "scan" else _stepped(request)
+        yield
     for warning in caught:
         line = f"warning: {' '.join(str(warning.message).split())}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return todo
 
 
 def _compiled(request: Request) -> Any:

@@ -14,6 +14,7 @@ from jaxvec.cli import main
 from jaxvec.cli._vec_run import Watch
 
 MODULE = """
+    import warnings
     import gymnasium as gym
     import jax.numpy as jnp
     import numpy as np
@@ -39,6 +40,12 @@ MODULE = """
 
     class Bad(Steps):
         bad = 3
+
+    class Warns(Steps):
+        def step(self, action):
+            if self.steps == 2:
+                warnings.warn("in step 3")
+            return super().step(action)
 
     class BadFirst(Steps):
         def reset(self, **kwargs):
@@ -212,6 +219,20 @@ def test_a_time_limit_cuts_a_users_environment_too(capsys):
 def test_an_unknown_backend_lists_those_that_exist(capsys):
     line = ended(capsys, 2, "rollout", "CartPole-v1", "--backend", "gpu")
     assert all(name in line for name in ("scan", "jax-vec", "dummy", "subproc"))
+
+
+def test_one_step_through_a_vec_env_is_too_little_to_tell_its_rate(capsys):
+    words = ("CartPole-v1", "--num-envs", 2, "--num-steps", 1, "--backend", "dummy")
+    report = rolled(capsys, *words)
+    assert (report["env_steps"], report["steps_per_second"]) == (2, None)
+    assert main(["rollout", *map(str, words)]) == 0
+    assert "too few to tell" in capsys.readouterr().out
+
+
+def test_a_warning_in_a_step_is_one_line(capsys):
+    words = ("classic_module:Warns", "--num-envs", 1, "--num-steps", 4, "--backend", "dummy")
+    assert main(["rollout", *map(str, words)]) == 0
+    assert capsys.readouterr().err == "warning: in step 3\n"
 
 
 # --- jaxvec bench --------------------------------------------------------------------------------
