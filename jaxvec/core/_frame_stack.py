@@ -62,6 +62,9 @@ def frame_stack(
     """
     num_frames = check_count("frame_stack", "num_frames", num_frames)
     check_one_of("frame_stack", "padding", padding, ("zero", "reset"))
+    orders = channels_order.values() if isinstance(channels_order, Mapping) else [channels_order]
+    for order in orders:
+        check_one_of("frame_stack", "channels_order", order, (None, "first", "last"))
 
     # The axis a leaf is stacked on follows from its space, which `init` and `spec` see; the functions
     # between them see arrays only, and tell the axis by the one that is longer than a frame's.

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from jaxvec.core._arguments import check_clip, check_epsilon, check_one_of
+from jaxvec.core._arguments import check_clip, check_count, check_epsilon, check_one_of
 from jaxvec.core._device_moments import (
     batch_on_device,
     merge_float64,
@@ -75,9 +75,11 @@ def init_moments(shape: tuple[int, ...], backend: str = "jax") -> RunningMoments
       backend: "numpy" (float64) or "jax" (float32; float64 where x64 is enabled).
 
     Raises:
-      ValueError: if there is no such backend.
+      ValueError: if there is no such backend or shape.
     """
     check_one_of("init_moments", "backend", backend, ("numpy", "jax"))
+    for length in shape if isinstance(shape, tuple | list) else (shape,):
+        check_count("init_moments", "shape", length, least=0)
     xp, dtype = backend_namespace(backend), moment_dtype(backend)
     count = xp.asarray(PRIOR_COUNT, dtype=dtype)
     low = 0.0 if dtype == np.float64 else PRIOR_COUNT - float(np.float32(PRIOR_COUNT))
@@ -126,6 +128,8 @@ def update_moments(
       Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
       Variances, 1979, eq. 2.1.
     """
+    check_one_of("update_moments", "precision", precision, PRECISIONS)
+    batch = _numbers("update_moments", "batch", batch, moments)
     mean, shape = moments.mean, batch.shape
     if shape[1:] != mean.shape or not shape or not shape[0]:
         raise ValueError(
@@ -158,6 +162,8 @@ def merge_moments(moments: RunningMoments, other: RunningMoments) -> RunningMome
     Raises:
       ValueError: if their samples have other shapes: broadcasting would mix them up without a word.
     """
+    for name, each in (("moments", moments), ("other", other)):
+        _check_moments("merge_moments", name, each)
     _check_same_samples("merge_moments", moments.mean.shape, other.mean.shape)
     xp = namespace(moments.mean)
     delta = (other.mean - moments.mean) + (other.mean_low - moments.mean_low)
@@ -207,6 +213,8 @@ def standardize(
       ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
     """
     _check_options("standardize", epsilon, clip)
+    check_one_of("standardize", "precision", precision, PRECISIONS)
+    x = _numbers("standardize", "x", x, moments)
     _check_last_axes("standardize", x, moments)
     xp = namespace(x)
     if xp is np:
@@ -231,6 +239,7 @@ def unstandardize(x: Array, moments: RunningMoments, *, epsilon: float = 1e-8) -
       ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
     """
     _check_options("unstandardize", epsilon)
+    x = _numbers("unstandardize", "x", x, moments)
     _check_last_axes("unstandardize", x, moments)
     xp = namespace(x)
     if xp is np:
@@ -248,6 +257,7 @@ def scale_by_std(
       ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
     """
     _check_options("scale_by_std", epsilon, clip)
+    x = _numbers("scale_by_std", "x", x, moments)
     _check_last_axes("scale_by_std", x, moments)
     xp = namespace(x)
     if xp is np:
@@ -258,6 +268,24 @@ def scale_by_std(
     dtype = moments.mean.dtype
     scaled = x.astype(dtype) * (1 / xp.sqrt(moments.var + dtype.type(epsilon)))
     return _clip(xp, scaled, clip).astype(np.float32)
+
+
+def _numbers(where: str, name: str, x: Array, moments: RunningMoments) -> Array:
+    """Returns what came as an array of numbers; one of NumPy's or JAX's as it is."""
+    if type(moments) is not RunningMoments:
+        _check_moments(where, "moments", moments)
+    if not is_array(x):
+        x = np.asarray(x)
+    if x.dtype.kind in "OSUMm":
+        raise TypeError(f"{where}: {name} is of dtype {x.dtype}, but it must be of numbers.")
+    return x
+
+
+def _check_moments(where: str, name: str, moments: object) -> None:
+    if not isinstance(moments, RunningMoments):
+        raise TypeError(
+            f"{where}: {name} is {moments!r}, but it must be RunningMoments, as init_moments makes them."
+        )
 
 
 def _check_mask(mask: Array, num_rows: int) -> None:

@@ -272,7 +272,11 @@ def set_training(state: PyTree, training: bool) -> PyTree:
     Args:
       state: any tree of tuples, dicts and records: a transform's state, an environment's, a carry.
       training: whether the statistics learn from now on.
+
+    Raises:
+      ValueError: if `training` is no bool.
     """
+    check_flag("set_training", "training", training)
     if isinstance(state, NormalizeObservationState | NormalizeRewardState):
         xp = namespace(state.training)
         return state._replace(training=xp.full_like(state.training, training))

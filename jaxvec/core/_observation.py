@@ -3,7 +3,7 @@
 Each of these maps an observation by itself: `obs` and `final_obs`, dense or sparse, go through one function.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,9 +87,12 @@ def extract_key(key: Any) -> Transform:
       key: the key in a Dict space, or the index in a Tuple space.
 
     Raises:
-      TypeError: once the spaces are known, if the observation has no parts.
+      TypeError: if no dict can have such a key; once the spaces are known, if the observation has no
+        parts.
       ValueError: once the spaces are known, if it has no such part.
     """
+    if not isinstance(key, Hashable):
+        raise TypeError(f"extract_key: key={key!r}, but it must be ONE key or index.")
 
     def part(spec: VecSpec) -> Space:
         space = spec.observation_space

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxvec.core._xp import expand_mask
 from jaxvec.envs._avals import (
@@ -184,6 +185,7 @@ class Rows:
             environments' arithmetic and give every state one axis more.
           TypeError: if they are floating where the space holds whole numbers: an environment would
             take 0.7 or NaN for some action without a word.
+          ValueError: if NumPy's numbers of 64 bits would be cut off.
         """
         wanted: Any = jax.tree.structure(self._actions)
         given: Any = jax.tree.structure(action)
@@ -201,6 +203,7 @@ class Rows:
                     f"one element of {self.env.action_space} each. Round or cast them in the policy, as "
                     "in action.astype(int)."
                 )
+            _check_width(leaf)
         return action
 
     def example_keys(self) -> Key:
@@ -302,6 +305,17 @@ class Rows:
         self._has_rows = jax.tree.map(
             lambda row, one: row.shape == (self.num_envs, *one.shape), rows, opened[0]
         )
+
+
+def _check_width(action: Any) -> None:
+    """Refuses whole numbers of 64 bits that JAX, which holds 32, would cut off."""
+    if isinstance(action, np.ndarray) and action.dtype.kind in "iu":
+        held = action.astype(jnp.result_type(action))
+        if (held != action).any():
+            raise ValueError(
+                f"step: the actions hold {action[held != action][0]}, which {held.dtype} cannot. Check "
+                'the policy, or allow 64 bits: jax.config.update("jax_enable_x64", True).'
+            )
 
 
 def _takes_options(reset: Callable[..., Any]) -> bool:

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from jaxvec.core._arguments import check_count, check_one_of
 from jaxvec.core._transform import Timestep, VecSpec
-from jaxvec.core._xp import expand_mask
+from jaxvec.core._xp import expand_mask, is_array
 from jaxvec.envs._env import BatchedEnv, Env, check_single, name_of
 from jaxvec.envs._resets import RESET_SOURCES, Opening, ResetPool, ResetSource, deal, first_resets
 from jaxvec.envs._rows import KeyKind, Rows, Stepped
@@ -328,10 +328,10 @@ def _select(mask: Array, chosen: PyTree, other: PyTree) -> PyTree:
 
 
 def _checked_mask(mask: Array, num_envs: int) -> Array:
-    mask = jnp.asarray(mask)
-    if mask.shape != (num_envs,) or mask.dtype != jnp.bool_:
+    mask = mask if is_array(mask) else np.asarray(mask)
+    if mask.shape != (num_envs,) or mask.dtype != bool:
         raise ValueError(
             f"reset_rows: mask={mask!r} came; it must be bool of shape ({num_envs},), True for the rows "
             "that start anew."
         )
-    return mask
+    return jnp.asarray(mask)

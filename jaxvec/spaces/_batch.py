@@ -17,6 +17,8 @@ import gymnasium.vector.utils as gym_utils
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_count
+
 _KNOWS_KEY_ORDER = (
     "sort_keys" in signature(spaces.Dict).parameters
 )  # gymnasium 1.3 and older do not
@@ -35,17 +37,20 @@ def batch_space(space: spaces.Space[Any], n: int = 1) -> spaces.Space[Any]:
       parts; for any other a Tuple of `n` copies.
 
     Raises:
+      ValueError: if `n` is no whole number from 0 on.
       TypeError: if `space` is no gymnasium space.
       ValueError: if a MultiDiscrete reaches beyond its dtype.
 
     >>> batch_space(spaces.Discrete(3), 2)
     MultiDiscrete([3 3])
     """
+    check_count("batch_space", "n", n, least=0, most=None)
     return gym_utils.batch_space(space, n)
 
 
 @batch_space.register(spaces.MultiDiscrete)
 def _(space: spaces.MultiDiscrete[Any], n: int = 1) -> spaces.Space[Any]:
+    check_count("batch_space", "n", n, least=0, most=None)
     last = space.start.astype(object) + space.nvec.astype(object) - 1
     limit = np.iinfo(space.dtype).max
     if np.any(last > limit):
@@ -263,11 +268,13 @@ def create_empty_array(
       OneOf a tuple of placeholders, for any other space None.
 
     Raises:
+      ValueError: if `n` is no whole number from 0 on.
       TypeError: if `space` is no gymnasium space.
 
     >>> create_empty_array(spaces.Discrete(3, start=5), n=2)
     array([5, 5])
     """
+    check_count("create_empty_array", "n", n, least=0, most=None)
     return gym_utils.create_empty_array(space, n, fn)
 
 
@@ -276,6 +283,7 @@ def create_empty_array(
 @create_empty_array.register(spaces.MultiDiscrete)
 @create_empty_array.register(spaces.MultiBinary)
 def _(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
+    check_count("create_empty_array", "n", n, least=0, most=None)
     array: Any = gym_utils.create_empty_array(space, n, fn)
     if fn is not np.zeros or isinstance(space, spaces.MultiBinary):
         return array

@@ -15,6 +15,7 @@ import gymnasium.vector.utils as gym_utils
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_count
 from jaxvec.errors import MissingPartError
 from jaxvec.spaces._values import (
     Place,
@@ -40,9 +41,11 @@ def create_shared_memory(space: spaces.Space[Any], n: int = 1, ctx: Any = multip
       these are started.
 
     Raises:
+      ValueError: if `n` is no whole number from 0 on.
       CustomSpaceError: if the function is not registered for the space.
       TypeError: if `space` is no gymnasium space, or has no fixed shape (Graph, Sequence).
     """
+    check_count("create_shared_memory", "n", n, least=0, most=None)
     return gym_utils.create_shared_memory(space, n, ctx)
 
 
@@ -84,9 +87,11 @@ def read_from_shared_memory(space: spaces.Space[Any], shared_memory: Any, n: int
       what should outlast the next write. Text and OneOf give tuples, and copies.
 
     Raises:
+      ValueError: if `n` is no whole number from 0 on.
       CustomSpaceError: if the function is not registered for the space.
       TypeError: if `space` is no gymnasium space.
     """
+    check_count("read_from_shared_memory", "n", n, least=0, most=None)
     return gym_utils.read_from_shared_memory(space, shared_memory, n)
 
 

@@ -36,9 +36,9 @@ def write_row(columns: Any, space: spaces.Space[Any], row: int, value: Any) -> N
     Raises:
       MissingPartError: if a key or a part is missing (a ValueError that is a LookupError too).
       TypeError: if a part is not a number or an array of numbers, a dict or a tuple where it must be.
-      ValueError: if a shape is wrong, or a number does not fit the dtype: it is out of range, or has
-        a fraction where integers are kept. Nothing is written then.
-      IndexError: if there is no such row; none is counted from the end.
+      ValueError: if there is no such row (none is counted from the end), a shape is wrong, or a number
+        does not fit the dtype: it is out of range, or has a fraction where integers are kept. Nothing is
+        written then.
 
     >>> columns = np.zeros((3, 2), np.uint8)
     >>> write_row(columns, spaces.Box(0, 255, (2,), np.uint8), 1, [7, 300])
@@ -61,15 +61,11 @@ uint8). Return a value of the space, or widen the space.
         column[row] = part
 
 
-def _check_row(column: np.ndarray[Any, Any], row: object) -> None:
-    if isinstance(row, np.integer) and 0 <= row < len(column):
-        return
+def _check_row(column: np.ndarray[Any, Any], row: Any) -> None:
     if isinstance(row, bool) or not isinstance(row, int | np.integer):
         raise TypeError(f"write_row: row={row!r} is no whole number; it says which row is written.")
-    raise IndexError(
-        f"write_row: row={row!r} came, but the columns have {len(column)} rows: give one from 0 to "
-        f"{len(column) - 1}."
-    )
+    if not 0 <= row < len(column):
+        raise ValueError(f"row {row}: there is no such row; the rows are 0 to {len(column) - 1}.")
 
 
 def _is_ready(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> bool:

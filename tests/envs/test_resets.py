@@ -282,7 +282,16 @@ def test_a_reset_by_hand_of_no_row_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "mask", [True, np.ones(3, bool), np.array([0, 2]), np.ones((4, 1), bool), np.zeros(4, int)]
+    "mask",
+    [
+        None,
+        [0, 1, 1, 0],
+        True,
+        np.ones(3, bool),
+        np.array([0, 2]),
+        np.ones((4, 1), bool),
+        np.zeros(4, int),
+    ],
 )
 def test_a_mask_that_is_no_bool_per_row_is_refused(mask):
     env, state = running()

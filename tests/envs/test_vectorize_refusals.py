@@ -153,6 +153,14 @@ def test_actions_of_a_dtype_that_would_be_cut_off_are_refused_while_tracing(spac
             step(state, action)
 
 
+@pytest.mark.parametrize("number", [2**40, -(2**31) - 1, 2**63])
+def test_whole_numbers_that_32_bits_would_cut_off_are_refused_with_their_value(number):
+    env = vectorize(counter(), 2)
+    state, _ = env.reset(KEYS)
+    with pytest.raises(ValueError, match=rf"step: the actions hold {number}, which u?int32 cannot"):
+        env.step(state, np.array([1, number], np.int64 if number < 2**63 else np.uint64))
+
+
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 )

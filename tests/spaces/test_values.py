@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 
 from jaxvec.spaces import (
     MissingPartError,
+    batch_space,
     concatenate,
     create_empty_array,
     create_shared_memory,
@@ -286,13 +287,13 @@ def test_a_refusal_warns_of_nothing():
 @pytest.mark.parametrize(
     ("row", "error", "told"),
     [
-        (-1, IndexError, "row=-1 came, but the columns have 4 rows: give one from 0 to 3"),
-        (4, IndexError, "row=4 came"),
-        (np.int64(-2), IndexError, "row=.*-2"),
-        (1.0, TypeError, r"row=1\.0 is no whole number"),
-        (True, TypeError, "row=True"),
-        (None, TypeError, "row=None"),
-        (slice(2), TypeError, "row=slice"),
+        (-1, ValueError, "row -1: there is no such row; the rows are 0 to 3"),
+        (4, ValueError, "row 4: there is no such row"),
+        (np.int64(-2), ValueError, "row -2: there is no such row"),
+        (1.0, TypeError, r"write_row: row=1\.0 is no whole number"),
+        (True, TypeError, "write_row: row=True"),
+        (None, TypeError, "write_row: row=None"),
+        (slice(2), TypeError, "write_row: row=slice"),
     ],
     ids=str,
 )
@@ -303,7 +304,7 @@ def test_a_row_that_is_none_of_the_columns_is_refused_and_nothing_is_written(
     space, value, row, error, told
 ):
     columns = columns_of(space)
-    with pytest.raises(error, match=f"write_row: {told}"):
+    with pytest.raises(error, match=told):
         write_row(columns, space, row, value)
     assert_same(columns, columns_of(space))
 
@@ -312,3 +313,13 @@ def test_a_row_may_be_numpys_number():
     columns = columns_of(REAL)
     write_row(columns, REAL, np.int32(3), GOOD["a"])
     np.testing.assert_array_equal(columns[3], GOOD["a"])
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, True, None, "3"])
+@pytest.mark.parametrize("space", [REAL, Discrete(3), MultiDiscrete([2, 3]), NESTED], ids=name)
+def test_a_number_of_environments_that_cannot_be_is_refused(space, n):
+    for function in (batch_space, create_empty_array, create_shared_memory):
+        with pytest.raises(
+            ValueError, match=rf"{function.__name__}: n=.* a whole number from 0 on"
+        ):
+            function(space, n)
