@@ -105,15 +105,10 @@ def normalize_observation(
         given for a space without keys, or name one that is missing or no Box.
     """
     where = "normalize_observation"
-    check_one_of(where, "update", update, UPDATE_POLICIES)
+    flags = {"training": training, "count_final": count_final, "keep_bounds": keep_bounds}
+    _check_options(where, update, clip, epsilon, flags | {"skip_non_finite": skip_non_finite})
     check_one_of(where, "precision", precision, PRECISIONS)
-    check_clip(where, "clip", clip)
-    check_epsilon(where, "epsilon", epsilon)
     check_keys(where, keys)
-    check_flag(where, "training", training)
-    check_flag(where, "count_final", count_final)
-    check_flag(where, "keep_bounds", keep_bounds)
-    check_flag(where, "skip_non_finite", skip_non_finite)
 
     def init(spec: VecSpec, row_keys: Key | None = None) -> NormalizeObservationState:
         del row_keys
@@ -217,14 +212,9 @@ def normalize_reward(
     Raises:
       ValueError: if an option does not exist or cannot be.
     """
-    where = "normalize_reward"
-    check_one_of(where, "update", update, UPDATE_POLICIES)
-    check_fraction(where, "gamma", gamma)
-    check_clip(where, "clip", clip)
-    check_epsilon(where, "epsilon", epsilon)
-    check_flag(where, "training", training)
-    check_flag(where, "enabled", enabled)
-    check_flag(where, "skip_non_finite", skip_non_finite)
+    flags = {"training": training, "enabled": enabled, "skip_non_finite": skip_non_finite}
+    _check_options("normalize_reward", update, clip, epsilon, flags)
+    check_fraction("normalize_reward", "gamma", gamma)
 
     def init(spec: VecSpec, keys: Key | None = None) -> NormalizeRewardState:
         del keys
@@ -287,6 +277,16 @@ def set_training(state: PyTree, training: bool) -> PyTree:
         make: Callable[..., Any] = getattr(state, "_make", tuple)
         return make(branches)
     return state
+
+
+def _check_options(
+    where: str, update: object, clip: object, epsilon: object, flags: dict[str, bool]
+) -> None:
+    check_one_of(where, "update", update, UPDATE_POLICIES)
+    check_clip(where, "clip", clip)
+    check_epsilon(where, "epsilon", epsilon)
+    for name, flag in flags.items():
+        check_flag(where, name, flag)
 
 
 def _finite_rows(batch: Array, rows: Array | None) -> Array:
