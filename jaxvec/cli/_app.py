@@ -65,6 +65,10 @@ def rollout(
     num_workers: Annotated[
         int | None, typer.Option(min=1, help="Processes of --backend subproc; one for each core.")
     ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="Spread the environments over so many devices; a CPU makes them."),
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -115,6 +119,7 @@ def rollout(
         plot=plot,
         save_stats=save_stats,
         num_workers=num_workers,
+        devices=devices,
     )
     report = run(request, Console(stderr=True))
     if json:

@@ -1,5 +1,6 @@
 """Whether JAX can do its part: found out first, so that no option of the user's is blamed for it."""
 
+import contextlib
 from typing import Any
 
 from jaxvec.cli._failure import Failure, told
@@ -32,3 +33,14 @@ def check_jax(compiled: str | None) -> None:
             f"JAX_DISABLE_JIT is set, and {compiled} is a compiled program, which would take hours step by "
             "step: unset it."
         )
+
+
+def make_devices(count: int) -> None:
+    """Has JAX take a CPU for that many devices, unless it has begun with fewer, or has more."""
+    import jax
+
+    config: Any = jax.config
+    if config.jax_num_cpu_devices >= count:
+        return
+    with contextlib.suppress(RuntimeError):
+        config.update("jax_num_cpu_devices", count)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jaxvec.cli._device import check_jax
+from jaxvec.cli._device import check_jax, make_devices
 from jaxvec.cli._episodes import Episodes, Tally, write_episodes
 from jaxvec.cli._failure import FAILED, Failure, failing
 from jaxvec.cli._outputs import check_outputs, opened_log
@@ -38,6 +38,7 @@ class Request(NamedTuple):
     save_stats: Path | None = None
     backend: Backend = "scan"
     num_workers: int | None = None  # of "subproc"; None for one per core
+    devices: int | None = None  # of "scan" and "jax-vec": how many share the rows; None for no mesh
 
 
 class Report(NamedTuple):
@@ -76,6 +77,8 @@ def run(request: Request, console: Any) -> Report:
         raise Failure("--save-stats has nothing to save without --normalize.")
     if request.num_workers is not None and request.backend != "subproc":
         raise Failure(f"--num-workers is for --backend subproc, not for {request.backend}.")
+    if request.devices is not None and request.backend not in ("scan", "jax-vec"):
+        raise Failure(f"--devices is for --backend scan and jax-vec, not for {request.backend}.")
     check_outputs(monitor=request.monitor, plot=request.plot, save_stats=request.save_stats)
     tally, files = Tally(request.num_steps), {}
     with contextlib.ExitStack() as stack:
@@ -136,6 +139,8 @@ def started(request: Request, console: Any) -> Any:
       Failure: if environment, layers and policy do not fit together.
     """
     compiles = request.backend in ("scan", "jax-vec")
+    if request.devices is not None:
+        make_devices(request.devices)
     check_jax(f"--backend {request.backend}" if compiles else None)
     waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
     with _warnings_told(console), waiting:
@@ -162,7 +167,26 @@ def _compiled(request: Request) -> Any:
         key = hash_key(request.seed)
     bare = _vectorized(request)
     policy = load_policy(request.policy)
-    return Run(bare, named_chain(**_layers(request)), policy, key, request.num_steps)
+    layers, mesh = named_chain(**_layers(request)), _mesh(request)
+    return Run(bare, layers, policy, key, request.num_steps, mesh)
+
+
+def _mesh(request: Request) -> Any:
+    """Returns the mesh of --devices, or None.
+
+    Raises:
+      Failure: if there are fewer devices, or the environments do not divide among them.
+    """
+    from jaxvec.envs import device_mesh
+
+    if request.devices is None:
+        return None
+    if request.num_envs % request.devices:
+        raise Failure(
+            f"--num-envs {request.num_envs} does not divide among --devices {request.devices}."
+        )
+    with failing(f"--devices {request.devices}"):
+        return device_mesh(request.devices)
 
 
 def _vectorized(request: Request) -> Any:
@@ -194,10 +218,12 @@ def _stepped(request: Request) -> Any:
 
 def _vec_env_maker(request: Request) -> Callable[[], Any]:
     """Returns what makes the VecEnv, without layers."""
-    from jaxvec import vec
+    from jaxvec import shard, vec
 
     if request.backend == "jax-vec":
-        bare = _vectorized(request)
+        bare, mesh = _vectorized(request), _mesh(request)
+        if mesh is not None:
+            bare = shard(bare, mesh)
         return lambda: vec.JaxVecEnv(bare)
     env_fns = [classic_maker(request.env, request.time_limit)] * request.num_envs
     if request.backend == "dummy":

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxvec.cli._episodes import Episodes
 from jaxvec.cli._failure import FAILED, Failure, failing, told
@@ -26,6 +27,7 @@ from jaxvec.envs import (
     begin,
     random_policy,
     rollout,
+    shard,
     wrap,
 )
 from jaxvec.io import save_statistics
@@ -62,6 +64,7 @@ class Run:
       policy: what acts, for the environments with their layers; None for random actions.
       key: one key.
       num_steps: T.
+      mesh: the devices that share the rows; None for no mesh.
 
     Raises:
       Failure: if environment, layers and policy do not fit together; if the first observations hold NaN
@@ -75,12 +78,15 @@ class Run:
         policy: PolicyFunction | Policy | None,
         key: Key,
         num_steps: int,
+        mesh: Mesh | None = None,
     ) -> None:
         self._bare, self._num_steps = bare, num_steps
         self._most = max(1, min(num_steps, _ROWS_PER_PIECE // bare.spec.num_envs))
         started = time.perf_counter()
         with failing(""):
             self._env = wrap(bare, layers)
+            if mesh is not None:
+                self._env = shard(self._env, mesh)
             policy = self._policy = random_policy(self._env) if policy is None else policy
             self.carry = jax.block_until_ready(begin(self._env, policy, key))
             self._advance = (
