@@ -44,8 +44,14 @@ def batch_space(space: spaces.Space[Any], n: int = 1) -> spaces.Space[Any]:
     >>> batch_space(spaces.Discrete(3), 2)
     MultiDiscrete([3 3])
     """
-    check_count("batch_space", "n", n, least=0, most=None)
+    _check_rows("batch_space", space, n)
     return gym_utils.batch_space(space, n)
+
+
+def _check_rows(where: str, space: Any, n: Any) -> None:
+    """Looks at `n`, unless there is no space: that is to be told first."""
+    if isinstance(space, spaces.Space):
+        check_count(where, "n", n, least=0, most=None)
 
 
 @batch_space.register(spaces.MultiDiscrete)
@@ -274,7 +280,7 @@ def create_empty_array(
     >>> create_empty_array(spaces.Discrete(3, start=5), n=2)
     array([5, 5])
     """
-    check_count("create_empty_array", "n", n, least=0, most=None)
+    _check_rows("create_empty_array", space, n)
     return gym_utils.create_empty_array(space, n, fn)
 
 

@@ -43,6 +43,16 @@ def test_every_space_is_registered_by_functions_with_these_parameters(name):
             assert [default for _, default, _ in parameters(registered)] == optional, (name, kind)
 
 
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [("batch_space", 1), ("create_empty_array", 2), ("iterate", 1), ("concatenate", 2)],
+)
+def test_what_is_no_space_is_told_before_anything_about_the_other_arguments(name, rest):
+    for module in (ours, gym_utils):
+        with pytest.raises(TypeError, match=f"`{name}` is not a gymnasium Space instance"):
+            getattr(module, name)("space", *[None] * rest)
+
+
 def test_nothing_else_that_works_on_spaces_is_documented_there():
     rest = set(gym_utils.__all__) - set(FUNCTIONS)
     assert rest == {"CloudpickleWrapper", "clear_mpi_env_vars"}
