@@ -4,7 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jaxvec.core._xp import is_array
 from jaxvec.typing import PyTree
 
 
@@ -12,7 +14,8 @@ def params_axes(default: PyTree, params: PyTree, num_envs: int) -> PyTree:
     """Returns 0 for every parameter that has one value per row, None for a shared one.
 
     Raises:
-      ValueError: if a parameter has neither its default's shape nor that with a leading N.
+      ValueError: if a parameter is no number, or has neither its default's shape nor that with a
+        leading N.
     """
     wanted: Any = jax.tree.structure(default)
     given: Any = jax.tree.structure(params)
@@ -23,7 +26,11 @@ def params_axes(default: PyTree, params: PyTree, num_envs: int) -> PyTree:
         )
 
     def each(path: Any, wanted: Any, given: Any) -> int | None:
-        shape, got = jnp.shape(wanted), jnp.shape(given)
+        if not is_array(given) and np.asarray(given).dtype.kind not in "biufc":
+            raise ValueError(
+                f"vectorize: params{jax.tree_util.keystr(path)} is {given!r}; it must be a number."
+            )
+        shape, got = jnp.shape(wanted), np.shape(given)
         if got == shape:
             return None
         if got == (num_envs, *shape):

@@ -36,7 +36,7 @@ def is_drawable(env: Any) -> bool:
     """Tells whether `painter_of` has something that draws an environment (a `jaxvec.Env`) here."""
     if env.render is not None:
         return True
-    return env.metadata.get("name") in _CLASSIC and find_spec("pygame") is not None
+    return (env.metadata or {}).get("name") in _CLASSIC and find_spec("pygame") is not None
 
 
 def painter_of(env: Any) -> Painter | None:
@@ -52,7 +52,7 @@ def painter_of(env: Any) -> Painter | None:
     if env.render is not None:
         draw = jax.jit(env.render)
         return lambda state, params: np.asarray(draw(state))
-    known = _CLASSIC.get(env.metadata.get("name", ""))
+    known = _CLASSIC.get((env.metadata or {}).get("name", ""))
     return None if known is None else _classic_painter(*known)
 
 

@@ -168,6 +168,8 @@ REFUSED = [
     (CounterParams(unit=np.zeros((3, 1))), r"params\.unit has shape \(3, 1\)"),
     ({"length": 3}, r"params have the structure .*'length'.*; this environment's are"),
     ((3, 1.0), "params have the structure"),
+    (CounterParams(length="long"), r"params\.length is 'long'; it must be a number"),
+    (CounterParams(unit=object()), r"params\.unit is <object .*>; it must be a number"),
 ]
 
 
