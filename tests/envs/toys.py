@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,13 +147,13 @@ def words(leaf: Any) -> Any:
 
 
 def assert_same(left: Any, right: Any) -> None:
-    """Asserts that two trees are equal: structure, dtypes, and every bit."""
-    assert jax.tree.structure(left) == jax.tree.structure(right)
+    """Asserts that two trees are equal: structure, shapes, dtypes, and every bit."""
+    chex.assert_trees_all_equal_structs(left, right)
+    chex.assert_trees_all_equal_shapes_and_dtypes(left, right)
     for (path, one), other in zip(
         jax.tree_util.tree_flatten_with_path(left)[0], jax.tree.leaves(right), strict=True
     ):
         where = jax.tree_util.keystr(path)
-        assert one.dtype == other.dtype, where
         np.testing.assert_array_equal(words(one), words(other), err_msg=where)
 
 
