@@ -128,7 +128,8 @@ def update_moments(
       Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
       Variances, 1979, eq. 2.1.
     """
-    check_one_of("update_moments", "precision", precision, PRECISIONS)
+    if precision not in PRECISIONS:
+        check_one_of("update_moments", "precision", precision, PRECISIONS)
     batch = _numbers("update_moments", "batch", batch, moments)
     mean, shape = moments.mean, batch.shape
     if shape[1:] != mean.shape or not shape or not shape[0]:
@@ -213,7 +214,8 @@ def standardize(
       ValueError: if the last axes of `x` are not those of `moments.mean`, or an option cannot be.
     """
     _check_options("standardize", epsilon, clip)
-    check_one_of("standardize", "precision", precision, PRECISIONS)
+    if precision not in PRECISIONS:
+        check_one_of("standardize", "precision", precision, PRECISIONS)
     x = _numbers("standardize", "x", x, moments)
     _check_last_axes("standardize", x, moments)
     xp = namespace(x)
@@ -305,7 +307,7 @@ def _check_same_samples(where: str, mine: tuple[int, ...], other: tuple[int, ...
 
 
 def _check_last_axes(where: str, x: Array, moments: RunningMoments) -> None:
-    wanted, given = moments.mean.shape, np.shape(x)
+    wanted, given = moments.mean.shape, x.shape
     if given[len(given) - len(wanted) :] != wanted:
         raise ValueError(
             f"{where}: x has shape {given}, but one sample of these moments has shape {wanted}: pass "

@@ -24,8 +24,10 @@ def is_numpy(x: Array) -> bool:
 
 def is_array(x: object) -> bool:
     """Tells whether `x` is an array, of NumPy or JAX (tracers too): no number, no list."""
+    if isinstance(x, np.ndarray):
+        return True
     jax = sys.modules.get("jax")
-    return isinstance(x, np.ndarray) or (jax is not None and isinstance(x, jax.Array))
+    return jax is not None and isinstance(x, jax.Array)
 
 
 def namespace(x: Array) -> Namespace:
