@@ -1,6 +1,6 @@
 """What does a step of compiled CartPoles cost a Python loop? JaxVecEnv beside its rivals, all in one run.
 
-    python examples/benchmarks/host_edge.py [--num-envs 16 64 256 1024 4096] [--rounds 9] [--quick]
+    python examples/benchmarks/host_edge.py [--num-envs 16 64 256 1024 4096] [--rounds 9] [--cpu-time]
 
     by hand    one jitted function with the three layers written out flat, its state in two arrays and what
                is shown in one: the least that a compiled step with NumPy at both ends can cost
@@ -18,6 +18,9 @@ settings of the whole program keep it in few of them; try what they do on your m
 
     NPROC=1                             one thread for XLA's arithmetic
     JAX_CPU_ENABLE_ASYNC_DISPATCH=0     a step runs in the thread that calls it
+
+On a machine that does other work too, `NPROC=1` with `--cpu-time` gives figures that can be repeated: the
+processor's time of this process in place of the clock's.
 """
 
 import argparse
@@ -199,21 +202,24 @@ def _reading(step: Step) -> Step:
     return read
 
 
-def burst(step: Step, actions: Any) -> float:
+def burst(step: Step, actions: Any, clock: Callable[[], float]) -> float:
     """Returns seconds a step."""
-    began = time.perf_counter()
+    began = clock()
     for each in actions:
         step(each)
-    return (time.perf_counter() - began) / len(actions)
+    return (clock() - began) / len(actions)
 
 
-def compare(num_envs: int, rounds: int, seconds: float) -> dict[str, tuple[float, float]]:
+def compare(
+    num_envs: int, rounds: int, seconds: float, clock: Callable[[], float]
+) -> dict[str, tuple[float, float]]:
     """Lets all take turns.
 
     Args:
       num_envs: N.
       rounds: how many turns.
       seconds: of one burst, about.
+      clock: returns seconds.
 
     Returns:
       For each contestant the median and the least time of a step, microseconds.
@@ -223,12 +229,13 @@ def compare(num_envs: int, rounds: int, seconds: float) -> dict[str, tuple[float
     found = steppers(num_envs)
     counts = {}
     for name, step in found.items():
-        burst(step, actions[:8])  # compiles
-        counts[name] = int(np.clip(seconds / burst(step, actions[:8]), 3, len(actions)))
+        burst(step, actions[:8], clock)  # compiles
+        count = seconds / max(burst(step, actions[:8], clock), 1e-6)
+        counts[name] = int(np.clip(count, 3, len(actions)))
     times: dict[str, list[float]] = {name: [] for name in found}
     for _ in range(rounds):
         for name, step in found.items():
-            times[name].append(1e6 * burst(step, actions[: counts[name]]))
+            times[name].append(1e6 * burst(step, actions[: counts[name]], clock))
     return {name: (statistics.median(each), min(each)) for name, each in times.items()}
 
 
@@ -255,9 +262,13 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[16, 64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="short bursts")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="the processor's time, not the clock's"
+    )
     options = parser.parse_args()
+    clock = time.process_time if options.cpu_time else time.perf_counter
     for num_envs in options.num_envs:
-        found = compare(num_envs, options.rounds, 0.03 if options.quick else 0.15)
+        found = compare(num_envs, options.rounds, 0.03 if options.quick else 0.15, clock)
         print(f"\nN = {num_envs}: microseconds a step, median (least)")
         for name, (median, least) in found.items():
             print(f"  {name:34} {median:9.1f} ({least:9.1f})")
