@@ -281,3 +281,20 @@ def test_envpool_is_a_vec_env_that_shows_no_step_without_a_transition():
         before = obs.copy()
     assert len(lengths) > 6
     venv.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sb3s_ppo_trains_on_envpool_and_on_atari():
+    envpool = pytest.importorskip("envpool")
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    ppo = pytest.importorskip("stable_baselines3").PPO
+    pools = {
+        "MlpPolicy": envpool.make_gymnasium("CartPole-v1", num_envs=4, seed=0),
+        "CnnPolicy": vector_env.AtariVectorEnv("pong", 4, autoreset_mode=SAME),
+    }
+    for policy, env in pools.items():
+        venv = from_vector_env(env)
+        model = ppo(policy, venv, n_steps=64, batch_size=256, n_epochs=1, device="cpu")
+        model.learn(2000)
+        assert model.num_timesteps >= 2000
+        venv.close()
