@@ -29,7 +29,7 @@ def from_brax(
     """Makes an environment of one of brax.
 
     >>> import jaxvec
-    >>> env = jaxvec.vectorize(jaxvec.envs.from_brax("inverted_pendulum"), 64)
+    >>> env = jaxvec.vectorize(jaxvec.envs.from_brax("inverted_pendulum"), 64)  # doctest: +SKIP
 
     Args:
       env: brax's environment, or its name for `brax.envs.get_environment`. Wrappers that reset, count

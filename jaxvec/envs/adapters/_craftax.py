@@ -15,8 +15,9 @@ def from_craftax(env: Any, params: PyTree = None) -> Env[Any, Any]:
     """Makes an environment of one of Craftax.
 
     >>> import jaxvec
-    >>> env = jaxvec.envs.from_craftax("Craftax-Symbolic-v1")
-    >>> batched = jaxvec.vectorize(env, 256, reset_source="pool")  # a world is dear to make
+    >>> env = jaxvec.envs.from_craftax("Craftax-Symbolic-v1")  # doctest: +SKIP
+    >>> # A world is dear to make, so that a pool of them is dealt from.
+    >>> batched = jaxvec.vectorize(env, 256, reset_source="pool")  # doctest: +SKIP
 
     Args:
       env: Craftax's environment, with auto-reset or without (it is not used), or its name.

@@ -46,7 +46,7 @@ def from_jumanji(
     `env_method("action_masks")` too. What jumanji calls extras goes into the info.
 
     >>> import jaxvec
-    >>> env = jaxvec.vectorize(jaxvec.envs.from_jumanji("Game2048-v1"), 64)
+    >>> env = jaxvec.vectorize(jaxvec.envs.from_jumanji("Game2048-v1"), 64)  # doctest: +SKIP
 
     Args:
       env: jumanji's environment, without its auto-reset wrapper, or its id for `jumanji.make`.

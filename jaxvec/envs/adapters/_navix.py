@@ -16,7 +16,7 @@ def from_navix(env: Any, *, observation_space: spaces.Space[Any] | None = None) 
     """Makes an environment of one of navix.
 
     >>> import jaxvec
-    >>> env = jaxvec.vectorize(jaxvec.envs.from_navix("Navix-Empty-8x8-v0"), 64)
+    >>> env = jaxvec.vectorize(jaxvec.envs.from_navix("Navix-Empty-8x8-v0"), 64)  # doctest: +SKIP
 
     Args:
       env: navix's environment, or its id for `navix.make`. Its own reset, which takes a step of its own,

@@ -30,7 +30,7 @@ def from_pgx(
     game, as pgx has it.
 
     >>> import jaxvec
-    >>> env = jaxvec.vectorize(jaxvec.envs.from_pgx("tic_tac_toe", "random"), 64)
+    >>> env = jaxvec.vectorize(jaxvec.envs.from_pgx("tic_tac_toe", "random"), 64)  # doctest: +SKIP
 
     Args:
       env: pgx's environment, or its id for `pgx.make`.

@@ -15,9 +15,9 @@ _REPLACED_BY_VECTORIZE = ("GymAutoResetWrapper", "DmEnvAutoResetWrapper")
 def from_xminigrid(env: Any, params: PyTree = None) -> Env[Any, Any]:
     """Makes an environment of one of XLand-MiniGrid.
 
-    >>> import xminigrid, jaxvec
-    >>> env = jaxvec.envs.from_xminigrid(*xminigrid.make("MiniGrid-Empty-8x8"))
-    >>> batched = jaxvec.vectorize(env, 64)
+    >>> import xminigrid, jaxvec  # doctest: +SKIP
+    >>> env = jaxvec.envs.from_xminigrid(*xminigrid.make("MiniGrid-Empty-8x8"))  # doctest: +SKIP
+    >>> batched = jaxvec.vectorize(env, 64)  # doctest: +SKIP
 
     Args:
       env: xminigrid's environment, without a wrapper that resets, or its id for `xminigrid.make`.
