@@ -4,7 +4,7 @@
 
 A SubprocVecEnv with `restart_workers=True` is stepped with random actions. Deaths must be survived: the lost
 episode ends truncated, exactly once, with what was seen last, and a new one begins. Other faults must close
-the VecEnv with their own exception; another one is made then. Processes, descriptors and memory must not grow.
+the VecEnv with their own exception; another one is made then. Processes, descriptors and memory stay as few.
 """
 
 import argparse
