@@ -142,7 +142,7 @@ def _dict_check(space: spaces.Dict, num_envs: int, path: str) -> Check:
     return check
 
 
-def _tuple_check(space: spaces.Tuple[Any], num_envs: int, path: str) -> Check:
+def _tuple_check(space: "spaces.Tuple[Any]", num_envs: int, path: str) -> Check:
     checks = [
         action_check(part, num_envs, f"{path}[{place}]") for place, part in enumerate(space.spaces)
     ]
