@@ -23,9 +23,26 @@ def write(folder, body):
     return path
 
 
+started = []
+
+
+@pytest.fixture(autouse=True)
+def programs():
+    """Lets programs be interrupted, whoever started the tests, and ends those that a failed test leaves."""
+    # What a shell has put into the background ignores interrupts, and so would all that it starts.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+    while started:
+        process = started.pop()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
 def start(path, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(path), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -33,6 +50,8 @@ def start(path, *arguments):
         env=environment,
         start_new_session=True,
     )
+    started.append(process)
+    return process
 
 
 STEPPING = """
