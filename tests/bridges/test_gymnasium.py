@@ -78,6 +78,8 @@ def test_compiled_environments_go_through_gymnasiums_wrappers(mode):
     env = jaxvec.vectorize(make("CartPole-v1"), 3, autoreset_mode=mode, max_episode_steps=12)
     vector = to_vector_env(env)
     assert vector.metadata["autoreset_mode"] == mode
+    if mode == SAME and tuple(map(int, gym.__version__.split(".")[:2])) < (1, 4):
+        pytest.skip("RecordEpisodeStatistics of older gymnasium counts a step too few in this mode")
     wrapped = RecordEpisodeStatistics(vector)
     if mode == NEXT:
         wrapped = NormalizeObservation(wrapped)

@@ -212,6 +212,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path, start_method):
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_a_worker_has_imported_neither_jax_nor_flax_nor_torch(tmp_path, start_method):
+    pytest.importorskip("stable_baselines3")
     path = write(
         tmp_path,
         """
