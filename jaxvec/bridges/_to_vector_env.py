@@ -183,9 +183,9 @@ class BatchedVectorEnv(_ColumnsVectorEnv):
           seed: of the first environment, or one for each; None draws them.
           options: "reset_mask", bool `[N]`; all else goes to the environments' own reset.
         """
-        rest: dict[str, Any] | None = dict(options or {})
-        mask = self._reset_mask(rest or {})
-        rest = {key: each for key, each in (rest or {}).items() if key != "reset_mask"} or None
+        left = dict(options or {})
+        mask = self._reset_mask(left)
+        rest = left or None
         keys = keys_from_seeds(self._row_seeds(seed))
         if mask is None:
             self._state, timestep = self._reset(keys, rest)

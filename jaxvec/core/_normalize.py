@@ -235,7 +235,7 @@ def normalize_reward(
     ) -> tuple[NormalizeRewardState, Timestep]:
         valid, first, raw = timestep.valid, timestep.first, timestep.reward
         rows = None if all_rows(valid) else valid
-        returns = state.returns * gamma + raw
+        returns = discounted(state.returns, raw, gamma)
         if rows is not None:
             returns = where_rows(rows, returns, state.returns)
         returns = either(state.training, returns, state.returns)
@@ -308,3 +308,8 @@ def _chosen(space: spaces.Space[Any], keys: Sequence[Any] | None) -> PyTree:
                 "extract_key below."
             )
     return tree
+
+
+def discounted(returns: Array, reward: Array, gamma: float) -> Array:
+    """Returns `gamma R + r` of each row, `[N]`: SB3's return, discounted from the episode's start on."""
+    return returns * gamma + reward

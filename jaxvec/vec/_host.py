@@ -1,6 +1,5 @@
 """`HostVecEnv`: N classic gymnasium environments behind a pool, wherever they live."""
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from jaxvec.vec._convert import action_rows, opened
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._pools import Pool
 from jaxvec.vec._serve import Served, class_name
+from jaxvec.vec._utils import has_pictures
 
 
 class HostVecEnv(ColumnVecEnv):
@@ -242,12 +242,7 @@ class HostVecEnv(ColumnVecEnv):
 
     def get_images(self) -> Sequence[Array | None]:
         """Returns what each environment renders, `[H, W, C]`; None each where the mode is another."""
-        if self.render_mode != "rgb_array":
-            warnings.warn(
-                f"get_images: the environments were made with render_mode={self.render_mode!r}; pictures "
-                "need 'rgb_array'.",
-                stacklevel=2,
-            )
+        if not has_pictures(self):
             return [None] * self.num_envs
         return self._ask("render", None)
 

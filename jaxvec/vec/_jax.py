@@ -1,6 +1,5 @@
 """`JaxVecEnv`: environments that JAX steps, on Stable-Baselines3's face."""
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -31,6 +30,7 @@ from jaxvec.vec._monitor_env import Monitor
 from jaxvec.vec._packing import Layout, Packed
 from jaxvec.vec._program import Groups, Program
 from jaxvec.vec._sb3 import MONITORS, loaded
+from jaxvec.vec._utils import has_pictures
 
 
 class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
@@ -320,12 +320,7 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
 
     def get_images(self) -> Sequence[Array | None]:
         """Returns a picture of each environment, `[H, W, 3]`; None each unless made for "rgb_array"."""
-        if self.render_mode != "rgb_array":
-            warnings.warn(
-                f"get_images: the environments were made with render_mode={self.render_mode!r}; pictures "
-                "need 'rgb_array'.",
-                stacklevel=2,
-            )
+        if not has_pictures(self):
             return [None] * self.num_envs
         return self.env_method("render")
 

@@ -14,6 +14,7 @@ from jaxvec.core._moments import Precision, RunningMoments
 from jaxvec.core._normalize import (
     NormalizeObservationState,
     NormalizeRewardState,
+    discounted,
     normalize_observation,
     normalize_reward,
 )
@@ -166,7 +167,7 @@ def _updated_on_host(
         else:
             moments = _learned(moments, obs, precision)
     if returns_train:
-        returns = returns * settings.gamma + reward
+        returns = discounted(returns, reward, settings.gamma)
         return_moments = _learned(return_moments, returns, precision)
     mean, var = moments[:2]
     if scaled is None:

@@ -1,5 +1,6 @@
 """Small helpers that Stable-Baselines3's VecEnv page names: tiling, pickling by value, spaces taken apart."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -50,6 +51,18 @@ def show(picture: Array) -> None:
         ) from error
     cv2.imshow("vecenv", picture[:, :, ::-1])
     cv2.waitKey(1)
+
+
+def has_pictures(venv: Any) -> bool:
+    """Tells whether environments were made to give pictures; warns where not."""
+    if venv.render_mode == "rgb_array":
+        return True
+    warnings.warn(
+        f"get_images: the environments were made with render_mode={venv.render_mode!r}; pictures need "
+        "'rgb_array'.",
+        stacklevel=3,
+    )
+    return False
 
 
 def spawned_seeds(seed: int, num_envs: int) -> list[int | None]:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from jaxvec.errors import MissingExtraError
 from jaxvec.spaces import sample, space_of_size, to_gymnasium_space
-from jaxvec.typing import Action, Obs, PyTree
+from jaxvec.typing import Action, Array, Obs, PyTree
 
 
 def library(where: str, module: str, extra: str) -> Any:
@@ -114,3 +114,14 @@ def space_holding(space: spaces.Space[Any], obs: PyTree) -> spaces.Space[Any]:
         return space
     dtype = np.dtype(obs.dtype).type
     return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), dtype=dtype)
+
+
+def beyond_own_limit(steps: Array, own: Array, limit: Any) -> Array:
+    """Tells whether an episode is at the time limit of its parameters, where somebody has changed that.
+
+    Args:
+      steps: `[]`, of the episode so far.
+      own: `[]`, the limit that the parameters have now.
+      limit: the one that they had when the library's environment was adapted: `vectorize` holds that one.
+    """
+    return (steps >= own) & jnp.not_equal(own, limit)

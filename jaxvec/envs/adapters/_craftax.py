@@ -5,7 +5,13 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxvec.envs._env import Env
-from jaxvec.envs.adapters._common import library, one_action, space_of, zeros_like_result
+from jaxvec.envs.adapters._common import (
+    beyond_own_limit,
+    library,
+    one_action,
+    space_of,
+    zeros_like_result,
+)
 from jaxvec.typing import Action, Key, Obs, PyTree
 
 _NEVER = 2**31 - 1
@@ -63,7 +69,7 @@ def from_craftax(env: Any, params: PyTree = None) -> Env[Any, Any]:
     ) -> tuple[PyTree, Obs, Any, Any, Any, dict[str, Any]]:
         obs, after, reward, terminated, info = step_raw(key, state, action, params)
         own = params.max_timesteps
-        truncated = (after.timestep >= own) & jnp.not_equal(own, limit)
+        truncated = beyond_own_limit(after.timestep, own, limit)
         return after, obs, reward, terminated, truncated, info
 
     return Env(

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from jaxvec.envs._env import Env
 from jaxvec.envs.adapters._common import (
+    beyond_own_limit,
     library,
     one_action,
     space_holding,
@@ -95,7 +96,7 @@ def from_gymnax(
         truncated: Any = False
         if limit is not None:
             own = getattr(params, _LIMIT)
-            truncated = (after.time >= own) & jnp.not_equal(own, limit)
+            truncated = beyond_own_limit(after.time, own, limit)
         return after, obs, reward, terminated, truncated, info
 
     space = space_of(observation_space, lambda: env.observation_space(params))

@@ -6,7 +6,13 @@ import jax.numpy as jnp
 from gymnasium import spaces
 
 from jaxvec.envs._env import Env
-from jaxvec.envs.adapters._common import as_space, one_action, space_of, zeros_like_result
+from jaxvec.envs.adapters._common import (
+    as_space,
+    beyond_own_limit,
+    one_action,
+    space_of,
+    zeros_like_result,
+)
 from jaxvec.typing import Action, Key, Obs, PyTree
 
 _NEVER = 2**31 - 1
@@ -60,7 +66,7 @@ def from_kinetix(
     ) -> tuple[PyTree, Obs, Any, Any, Any, dict[str, Any]]:
         obs, after, reward, terminated, info = step_raw(key, state, action, params)
         own = params.max_timesteps
-        truncated = (after.timestep >= own) & jnp.not_equal(own, limit)
+        truncated = beyond_own_limit(after.timestep, own, limit)
         return after, as_space(space, obs), reward, terminated, truncated, dict(info)
 
     return Env(
