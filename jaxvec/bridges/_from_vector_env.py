@@ -38,16 +38,15 @@ class VectorVecEnv(ColumnVecEnv):
 
     def __init__(self, env: Any, mode: AutoresetMode) -> None:
         self.env, self.mode = env, mode
-        # It takes no mask: to be handed one it would reset all rows without a word.
-        self._is_envpool = getattr(env, "all_env_ids", None) is not None
         prefix = "" if getattr(env, "single_action_space", None) is None else "single_"
-        num_envs = len(env) if self._is_envpool else env.num_envs
         self._pending: Action | None = None
         super().__init__(
-            num_envs,
+            env.num_envs,
             getattr(env, f"{prefix}observation_space"),
             getattr(env, f"{prefix}action_space"),
         )
+        self._valid = np.ones(self.num_envs, bool)
+        self._valid.flags.writeable = False
 
     def step_async(self, actions: Action) -> None:
         """Starts a step; see `VecEnv.step_async`.
@@ -59,7 +58,10 @@ class VectorVecEnv(ColumnVecEnv):
             raise AlreadyPendingError(
                 "from_vector_env: a step is pending already; finish it with step_wait() first."
             )
+        self._start(actions)
         self._pending = actions
+
+    def _start(self, actions: Action) -> None:
         start = getattr(self.env, "step_async", None)
         if start is not None:
             start(actions)
@@ -85,7 +87,7 @@ class VectorVecEnv(ColumnVecEnv):
             reward=np.asarray(reward),
             terminated=terminated,
             truncated=truncated,
-            valid=np.ones(self.num_envs, bool),
+            valid=self._valid,
             first=done,
             final_obs=final_obs,
             final_rows=final_rows,
@@ -98,6 +100,9 @@ class VectorVecEnv(ColumnVecEnv):
                 "from_vector_env: no step is pending; call step_async(actions) first."
             )
         actions, self._pending = self._pending, None
+        return self._finish(actions)
+
+    def _finish(self, actions: Action) -> Any:
         if getattr(self.env, "step_async", None) is not None:
             return self.env.step_wait()
         return self.env.step(actions)
@@ -106,11 +111,10 @@ class VectorVecEnv(ColumnVecEnv):
         """Resets the rows that ended, and returns their first observations among the others'."""
         opening, infos = self._reset_rows(done, None, None)
         self._keep_reset_infos(infos, done)
-        rows = np.flatnonzero(done)
 
         def merged(old: Any, new: Any) -> Any:
             column = np.array(old)
-            column[rows] = new if len(new) == len(rows) < self.num_envs else new[rows]
+            column[done] = new[done]
             return column
 
         return map_obs(merged, obs, opening)
@@ -118,9 +122,6 @@ class VectorVecEnv(ColumnVecEnv):
     def _reset_rows(
         self, mask: Array, seeds: list[int | None] | None, options: dict[str, Any] | None
     ) -> tuple[Obs, Any]:
-        if self._is_envpool:
-            obs, infos = self.env.reset(np.flatnonzero(mask).astype(np.int32))
-            return obs, infos
         chosen: Any = None
         if seeds is not None:
             chosen = seeds
@@ -143,31 +144,26 @@ class VectorVecEnv(ColumnVecEnv):
         options = next((each for each in self._options if each), None)
         if not mask.all():
             obs, infos = self._reset_rows(mask, seeds, options)
-            obs = obs if not self._is_envpool else self._spread(obs, rows)
-        elif self._is_envpool:
-            # Its older versions take a seed when they are made only.
-            obs, infos = self.env.reset() if seeds is None else self.env.reset(seed=seeds)
         else:
-            seed: Any = seeds
-            if seeds is not None and getattr(self.env, "ale", None) is not None:
-                seed = np.array(seeds)
-            obs, infos = self.env.reset(seed=seed, options=options)
+            obs, infos = self._reset_all(seeds, options)
         self._reset_seeds()
         self._reset_options()
         self._keep_reset_infos(infos, mask)
-        self._last = obs
         return opened(obs, mask, list(self.reset_infos))
 
-    def _spread(self, obs: Obs, rows: list[int]) -> Obs:
-        raise NotImplementedError(
-            f"from_vector_env: rows {rows} of EnvPool alone came; it does not say what the others "
-            "observe. Reset all."
-        )
+    def _reset_all(
+        self, seeds: list[int | None] | None, options: dict[str, Any] | None
+    ) -> tuple[Obs, Any]:
+        seed: Any = seeds
+        if seeds is not None and getattr(self.env, "ale", None) is not None:
+            seed = np.array(seeds)
+        full: Any = self.env.reset(seed=seed, options=options)
+        return full[0], full[1]
 
     def _keep_reset_infos(self, infos: Any, mask: Array) -> None:
         read = InfoRows(infos, None, np.zeros(self.num_envs, bool))
         for row in np.flatnonzero(mask).tolist():
-            self.reset_infos[row] = {} if self._is_envpool else read[row]
+            self.reset_infos[row] = read[row]
 
     def close(self) -> None:
         """Closes the vector environment."""

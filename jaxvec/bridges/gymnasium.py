@@ -8,6 +8,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from jaxvec.bridges._from_envpool import EnvPoolVecEnv, is_envpool
 from jaxvec.bridges._from_vector_env import VectorVecEnv, mode_of
 from jaxvec.bridges._to_vector_env import BatchedVectorEnv, VecEnvVectorEnv
 from jaxvec.envs import BatchedEnv
@@ -15,6 +16,7 @@ from jaxvec.vec import VecEnv
 
 __all__ = [
     "BatchedVectorEnv",
+    "EnvPoolVecEnv",
     "VecEnvVectorEnv",
     "VectorVecEnv",
     "from_vector_env",
@@ -79,4 +81,5 @@ def from_vector_env(env: Any, *, autoreset_mode: AutoresetMode | str | None = No
                 f"from_vector_env: env={env!r} has no {name}; it must be a vector environment, such as "
                 "gymnasium.make_vec('CartPole-v1', num_envs=4)."
             )
-    return VectorVecEnv(env, mode_of(env, autoreset_mode))
+    mode = mode_of(env, autoreset_mode)
+    return EnvPoolVecEnv(env) if is_envpool(env) else VectorVecEnv(env, mode)

@@ -285,6 +285,21 @@ def test_envpool_is_a_vec_env_that_shows_no_step_without_a_transition():
     venv.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_envpool_gets_neither_too_few_actions_nor_resets_of_some_rows():
+    envpool = pytest.importorskip("envpool")
+    venv = from_vector_env(envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=0))
+    first = venv.reset()
+    with pytest.raises(ValueError, match="got 2 actions for 3 environments"):
+        venv.step_async(np.zeros(2, int))
+    with pytest.raises(NotImplementedError, match=r"rows \[1\] of EnvPool alone"):
+        venv.reset([1])
+    obs, *_ = venv.step([1, 1, 1])  # nothing is pending
+    np.testing.assert_allclose(obs[:, 0], first[:, 0] + 0.02 * first[:, 1], rtol=1e-4)
+    venv.close()
+
+
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_sb3s_ppo_trains_on_envpool_and_on_atari():
     envpool = pytest.importorskip("envpool")
