@@ -70,6 +70,7 @@ _HOMES = {
     "vec._monitor": ("VecMonitor",),
     "vec._monitor_env": ("Monitor",),
     "vec._normalize": ("VecNormalize",),
+    "vec._ray": ("RayVecEnv",),
     "vec._results": (
         "LoadMonitorResultsError",
         "ResultsWriter",

@@ -18,6 +18,7 @@ _HOMES = {
     "_monitor": ("VecMonitor",),
     "_monitor_env": ("Monitor",),
     "_normalize": ("VecNormalize",),
+    "_ray": ("RayVecEnv",),
     "_results": ("LoadMonitorResultsError", "ResultsWriter", "get_monitor_files", "load_results"),
     "_sync": ("sync_envs_normalization", "unwrap_vec_normalize"),
     "_transform": ("VecTransform",),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing import resource_tracker
 from typing import Any, Literal, NamedTuple
 
+from jaxvec.vec._answers import Built
 from jaxvec.vec._channel import Fault, dumps, raised
 from jaxvec.vec._columns import Columns, columns_of, layout_of
 from jaxvec.vec._memory import SharedArrays
@@ -18,7 +19,7 @@ from jaxvec.vec._starting import (
     usable_cores,
 )
 from jaxvec.vec._utils import same_space
-from jaxvec.vec._worker import DONE, Binding, Built, control_layout
+from jaxvec.vec._worker import DONE, Binding, control_layout
 
 LOOK = 0.1  # seconds between looks whether workers are alive
 GRACE = 0.5  # seconds that workers have to end in after a fault
@@ -66,7 +67,7 @@ class Crew:
         self._options = options
         self._num_envs = len(env_fns)
         self._context = context_of(options.start_method)
-        self._env_fns = pickled_env_fns(env_fns, self._context.get_start_method())
+        self._env_fns = pickled_env_fns(env_fns, self._context.get_start_method(), options.owner)
         self._running = Running()
         self._at_exit = weakref.finalize(self, self._running.end, _GRACE_AT_EXIT)
         self.ready = self._context.Semaphore(0)

@@ -1,28 +1,25 @@
 """What a pool of processes is made of, and how it waits for them: deaths and timeouts are noticed here."""
 
 import time
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from jaxvec.vec._advice import Advice
-from jaxvec.vec._channel import Fault, dumps, fault_of, raised
-from jaxvec.vec._columns import put_rows
+from jaxvec.vec._channel import dumps, fault_of
 from jaxvec.vec._crew import GRACE, LOOK, Crew, Options, common_spaces
-from jaxvec.vec._losses import Losses
 from jaxvec.vec._own_share import OwnShare
-from jaxvec.vec._pools import Pool, checked_env_fns
-from jaxvec.vec._running import Ending, Worker, died, timed_out
-from jaxvec.vec._serve import Served
+from jaxvec.vec._pools import checked_env_fns
+from jaxvec.vec._running import Ending, Worker, died
 from jaxvec.vec._starting import shares, usable_cores
 from jaxvec.vec._worker import DONE, DONE_WITH_MESSAGE, MESSAGE, PENDING, awaited
+from jaxvec.vec._worker_pool import Terms, WorkerPool
 
 _ARRIVAL = 1.0  # seconds that a message has to arrive in once it is announced
 
 
-class CrewPool(Pool):
+class CrewPool(WorkerPool):
     """A pool over worker processes; a subclass says what is sent and what the answers mean.
 
     Args:
@@ -30,23 +27,20 @@ class CrewPool(Pool):
       options: how.
     """
 
-    concurrent = True
-
     def __init__(self, env_fns: Iterable[Callable[[], Any]], options: Options) -> None:
         env_fns = checked_env_fns(env_fns)
-        self.num_envs, self._options, self._owner = len(env_fns), options, options.owner
-        self._closed_by: str | None = None
-        self._command: str | None = None
-        self._rows: Sequence[int] = ()  # that the command concerns
-        self._since = 0.0  # when it was sent
-        self._mail: dict[
-            int, tuple[bytes, Sequence[int]]
-        ] = {}  # worker -> message, places of answers
-        self._replies: dict[int, Any] = {}  # worker -> its answer, where that is a message
-        self._row_replies: dict[int, Any] = {}  # row -> the same, of the command `rows`
-        self._under_way: list[int] = []  # rows
-        self._replaced: set[int] = set()  # workers that died of this command
-        self._losses = Losses() if options.restart_workers else None
+        super().__init__(
+            len(env_fns),
+            Terms(
+                options.timeout,
+                options.restart_workers,
+                options.owner,
+                "process",
+                "processes",
+                GRACE,
+            ),
+        )
+        self._row_replies: dict[int, Any] = {}  # row -> its answer, of the command `rows`
         self._own: OwnShare | None = None
         cores = usable_cores()
         parts = _parts(self.num_envs, options, cores)
@@ -73,28 +67,13 @@ class CrewPool(Pool):
             spaces += [built.odd] if built.odd else []
         return common_spaces(spaces, self._owner)
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed, by `close` or by a fault."""
-        return self._closed_by is not None
-
-    @property
-    def pending(self) -> str | None:
-        """The command whose result has not been received."""
-        return self._command
-
-    @property
-    def rows_under_way(self) -> Sequence[int]:
-        """The rows of a command `rows` that have not been received."""
-        return self._under_way
-
     def _tell(self, worker: Worker, message: bytes) -> None:
         if self._command != "rows":
             self._crew.status[worker.number] = PENDING
         self._crew.words[worker.number] = MESSAGE
         worker.go.release()  # first: a long message waits in the channel until the worker reads it
         try:
-            worker.channel.send(message, self._options.timeout)
+            worker.channel.send(message, self._terms.timeout)
         except TimeoutError:
             raise self._failed(self._timed_out(list(worker.rows))) from None
         except OSError:
@@ -119,7 +98,7 @@ class CrewPool(Pool):
         for worker in list(self._crew.workers):
             # Asked in this order: it may answer, and then end.
             if not worker.process.is_alive() and self._late_rows(worker):
-                self._lost(worker)
+                self._died(worker)
         late = [row for worker in self._crew.workers for row in self._late_rows(worker)]
         if late and deadline is not None and time.monotonic() >= deadline:
             raise self._failed(self._timed_out(late))
@@ -136,33 +115,20 @@ class CrewPool(Pool):
         while self._crew.ready.acquire(False):
             pass
 
-    def _lost(self, worker: Worker) -> None:
+    def _died(self, worker: Worker) -> None:
         """Replaces a worker whose process has ended, if that is asked for; otherwise closes the pool."""
-        error = died(worker, str(self._command), self._owner)
-        if self._losses is None or worker.number in self._replaced:
-            raise self._failed(error)
-        self._replaced.add(worker.number)
-        try:
-            new = self._crew.replace(worker)
-            sticky = {row: self._losses.sticky.get(row, {}) for row in new.rows}
-            self._exchange(new, "sticky", (sticky,))
-            served = self._exchange(new, "reset", ([(row, None, {}) for row in new.rows],))
-        except Exception as second:
-            raise self._failed(second) from error
-        self._losses.add(new.rows, served.reset_infos if served is not None else {})
+        self._lost(worker, died(worker, str(self._command), self._owner))
+
+    def _replace(self, worker: Worker) -> Worker:
+        return self._crew.replace(worker)
+
+    def _resume(self, worker: Worker) -> None:
         if self._command == "rows":
-            self._crew.row_status[new.rows.start : new.rows.stop] = DONE
+            self._crew.row_status[worker.rows.start : worker.rows.stop] = DONE
         elif self._command != "step":
-            self._tell(new, self._mail[new.number][0])
-        warnings.warn(
-            f"{self._owner}: the process of the environments {list(new.rows)} ended with exit code "
-            f"{error.exit_code} and was started again; their episodes are reported as truncated.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+            self._tell(worker, self._mail[worker.number][0])
 
     def _exchange(self, worker: Worker, command: str, part: tuple[Any, ...]) -> Any:
-        """Tells one worker something, in the middle of another command, and waits for the answer."""
         outer, self._command = self._command, command
         self._tell(worker, dumps((command, part)))
         crew, began = self._crew, time.monotonic()
@@ -171,64 +137,16 @@ class CrewPool(Pool):
                 continue
             if not worker.process.is_alive() and crew.status[worker.number] == PENDING:
                 raise died(worker, command, self._owner)
-            if (
-                self._options.timeout is not None
-                and time.monotonic() - began > self._options.timeout
-            ):
+            if self._terms.timeout is not None and time.monotonic() - began > self._terms.timeout:
                 raise self._timed_out(list(worker.rows))
         reply = None
         if crew.status[worker.number] == DONE_WITH_MESSAGE:
             reply = worker.channel.recv()
             crew.status[worker.number] = DONE
         self._command = outer
-        if isinstance(reply, Fault):
-            raise raised(reply, self._owner)
-        if isinstance(reply, Served):
-            put_rows(self.columns, reply.carried)
-        return reply
+        return self._settled(reply)
 
-    def _deadline(self) -> float | None:
-        timeout = self._options.timeout
-        return None if timeout is None else self._since + timeout
-
-    def _timed_out(self, rows: Sequence[int]) -> Exception:
-        assert self._options.timeout is not None
-        return timed_out(rows, str(self._command), self._options.timeout, self._owner)
-
-    def _failed(self, error: Exception) -> Exception:
-        """Closes the pool and returns the error that says why."""
-        self._shut(f"{type(error).__name__} at `{self._command}`.", GRACE)
-        return error
-
-    def drop(self) -> None:
-        """Waits for what is pending: it is being done, and cannot be undone."""
-        while self._command is not None:
-            self.recv()
-
-    def close(self, timeout: float) -> None:
-        """Ends all workers; those that do not end in time are killed."""
-        if self._closed_by is not None:
-            return
-        ending = self._shut("close() was called.", timeout)
-        for fault in ending.faults:
-            warnings.warn(
-                f"{self._owner}.close: environment {fault.row} raised {fault.kind[1]}: {fault.text}\n"
-                f"{fault.traceback}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        if ending.killed:
-            warnings.warn(
-                f"{self._owner}.close: the processes of the environments {ending.killed} did not end "
-                f"within {timeout} seconds and were killed.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-
-    def _shut(self, reason: str, grace: float) -> Ending:
-        """Ends everything; from now on every command is refused."""
-        self._closed_by = reason
-        self._command, self._under_way = None, []
+    def _end(self, grace: float) -> Ending:
         ending = self._crew.end(grace)
         self.columns = self._crew.columns
         if self._own is not None:

@@ -12,6 +12,7 @@ from jaxvec.core._arguments import check_one_of
 from jaxvec.errors import MissingExtraError
 from jaxvec.vec._classic import DummyVecEnv, SubprocVecEnv
 from jaxvec.vec._monitor_env import Monitor
+from jaxvec.vec._ray import RayVecEnv
 from jaxvec.vec._results import FilePath
 from jaxvec.vec._serve import adopted
 
@@ -54,7 +55,7 @@ def make_vec_env(
       monitor_kwargs: for the Monitors.
       wrapper_kwargs: for the wrappers.
       backend: where the environments run, in place of `vec_env_cls`: "dummy" for this process, "subproc" for
-        worker processes, "ray" for a cluster (not built yet), "jax" for one compiled function, which has a
+        worker processes, "ray" for actors on a cluster, "jax" for one compiled function, which has a
         VecMonitor around it in place of Monitors within, and one monitor file.
 
     Returns:
@@ -65,7 +66,7 @@ def make_vec_env(
         `backend="jax"` is to wrap each environment.
       UnknownEnvError: if `backend="jax"` has no environment of that id.
       TypeError: if `backend="jax"` does not know an option.
-      NotImplementedError: for `backend="ray"`.
+      MissingExtraError: if `backend="ray"` and Ray is not installed.
     """
     if backend is not None:
         check_one_of("make_vec_env", "backend", backend, ("dummy", "subproc", "ray", "jax"))
@@ -196,12 +197,7 @@ def _made(env_id: EnvId, env_kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
 
 
 def _vec_env_of(backend: Backend | None) -> Callable[..., Any]:
-    if backend == "ray":
-        raise NotImplementedError(
-            'make_vec_env: backend="ray" is not built yet; pass backend="subproc" for worker processes on '
-            "this machine."
-        )
-    return SubprocVecEnv if backend == "subproc" else DummyVecEnv
+    return {"subproc": SubprocVecEnv, "ray": RayVecEnv}.get(backend or "dummy", DummyVecEnv)
 
 
 def _compiled(recipe: _Recipe, num_envs: int, rank: int, options: dict[str, Any]) -> Any:

@@ -1,23 +1,20 @@
 """The pool of worker processes: several environments each, results in shared memory."""
 
-import contextlib
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from jaxvec.errors import ClosedError, NotPendingError
+from jaxvec.errors import NotPendingError
 from jaxvec.vec._advice import Advice
-from jaxvec.vec._channel import Fault, dumps, raised
-from jaxvec.vec._columns import put_rows
+from jaxvec.vec._channel import dumps
 from jaxvec.vec._crew import GRACE
 from jaxvec.vec._crew_pool import CrewPool
 from jaxvec.vec._posts import go_through_memory, posts, request_rows
 from jaxvec.vec._running import Worker
-from jaxvec.vec._serve import Info, Served
+from jaxvec.vec._serve import Served
 from jaxvec.vec._worker import DONE, DONE_WITH_MESSAGE, PENDING, STEP
+from jaxvec.vec._worker_pool import in_order
 
 _SMALL = 1 << 15  # bytes: what a channel takes without anybody reading
-_ENDS_THE_POOL = ("step", "rows", "reset")
 _OWN = -1  # stands for the caller where workers have numbers
 
 
@@ -26,23 +23,14 @@ class SubprocessPool(CrewPool):
 
     def send(self, command: str, payload: Any) -> None:
         """Sends a command to the workers that it concerns."""
-        if self._command is not None and not (self._command == command == "rows"):
-            with contextlib.suppress(Exception):  # what an interrupt left behind
-                self.recv()
-        if self._closed_by is not None:
-            raise ClosedError(
-                f"{self._owner}: `{command}` was called, but this VecEnv is closed: {self._closed_by} "
-                "Make a new one."
-            )
+        skipped = self._prepare(command)
         lost = self._losses.rows if self._losses is not None else set()
-        skipped = lost if command in ("step", "rows") else ()
         is_word = (
             command == "step" and not lost and go_through_memory(payload, self.columns.actions)
         )
         mail = [] if is_word else self._pickled(command, payload, skipped)
         # All is pickled now: what cannot be is refused before anything is sent.
-        self._rows = request_rows(command, payload)
-        self._command, self._since = command, time.monotonic()
+        self._begin(command, request_rows(command, payload))
         try:
             if is_word:
                 self._say_step(payload)
@@ -112,12 +100,9 @@ class SubprocessPool(CrewPool):
                 self._sleep()
             complete = self._read_messages()
         self._take_wakeups()
-        command, replies, mail = self._command, self._replies, self._mail
-        self._command, self._replies, self._mail = None, {}, {}
-        self._replaced.clear()
-        self._raise_faults(command, list(replies.values()))
+        command, replies, mail = self._finished()
         if command == "ask":
-            return _in_order(replies, {number: places for number, (_, places) in mail.items()})
+            return in_order(replies, mail)
         if command == "step" and self._advice is not None:
             self._advise(self._advice)
         return self._served(command, list(replies.values()), self._rows)
@@ -130,7 +115,7 @@ class SubprocessPool(CrewPool):
                 try:
                     self._replies[worker.number] = self._message(worker)
                 except EOFError:
-                    self._lost(worker)
+                    self._died(worker)
                     return False
                 crew.status[worker.number] = DONE
         return True
@@ -172,7 +157,7 @@ class SubprocessPool(CrewPool):
                     try:
                         self._row_replies[row] = self._message(worker)
                     except EOFError:
-                        self._lost(worker)
+                        self._died(worker)
                         return False
                     crew.row_status[row] = DONE
         return True
@@ -186,50 +171,14 @@ class SubprocessPool(CrewPool):
             self._shut(f"`{self._command}` was interrupted in the caller's own share.", GRACE)
             raise
 
-    def _served(self, command: str, replies: Sequence[Served], rows: Sequence[int]) -> Served:
-        """Joins what the workers said."""
-        infos: dict[int, Info] = {}
-        reset_infos: dict[int, Info] = {}
-        for reply in replies:
-            infos.update(reply.infos)
-            reset_infos.update(reply.reset_infos)
-            put_rows(self.columns, reply.carried)
-        if self._losses is not None:
-            if command == "reset":
-                self._losses.forget(rows)
-            else:
-                reset_infos.update(self._losses.report(self.columns, rows))
-            self._losses.remember(self.columns, rows)
-        return Served(infos, reset_infos, rows)
-
-    def _raise_faults(self, command: str, replies: Sequence[Any]) -> None:
-        faults: list[tuple[int, Exception]] = []
-        for reply in replies:
-            if isinstance(reply, Fault):
-                faults.append((reply.row, raised(reply, self._owner)))
-            elif isinstance(reply, Exception):
-                assert self._own is not None
-                faults.append((self._own.group.current, reply))
-        if not faults:
-            return
-        row, error = min(faults, key=lambda fault: fault[0])
-        if command in _ENDS_THE_POOL:
-            self._shut(
-                f"environment {row} raised {type(error).__name__} at `{command}`.", 2 * GRACE
-            )
-        raise error
+    def _fault(self, reply: Any) -> tuple[int, Exception] | None:
+        if isinstance(reply, Exception):  # of the caller's own share
+            assert self._own is not None
+            return self._own.group.current, reply
+        return super()._fault(reply)
 
     def _advise(self, advice: Advice) -> None:
         advice.due_in -= 1
         if advice.due_in == 0:
             self._advice = None
             advice.give(self.num_envs, len(self._crew.workers))
-
-
-def _in_order(replies: dict[int, Any], places: dict[int, Sequence[int]]) -> list[Any]:
-    """Puts the answers of all workers into the order of the requests."""
-    answers = [None] * sum(map(len, places.values()))
-    for number, own in places.items():
-        for place, answer in zip(own, replies[number], strict=True):
-            answers[place] = answer
-    return answers

@@ -14,8 +14,15 @@ from jaxvec.vec._running import GUARD_HINT, Worker
 from jaxvec.vec._worker import Job, run_worker
 
 
-def pickled_env_fns(env_fns: Sequence[Callable[[], Any]], start_method: str) -> list[Any]:
+def pickled_env_fns(
+    env_fns: Sequence[Callable[[], Any]], start_method: str, owner: str
+) -> list[Any]:
     """Pickles the constructors by value; those of forked workers are inherited as they are.
+
+    Args:
+      env_fns: the constructors.
+      start_method: of multiprocessing, or "ray".
+      owner: name of the VecEnv's class, for the message.
 
     Raises:
       TypeError: if one cannot be pickled.
@@ -28,9 +35,9 @@ def pickled_env_fns(env_fns: Sequence[Callable[[], Any]], start_method: str) -> 
             pickled.append(cloudpickle.dumps(env_fn))
         except Exception as error:
             raise TypeError(
-                f"SubprocVecEnv: env_fns[{row}] cannot be pickled ({type(error).__name__}: {error}), so "
-                "it cannot be sent to a process. Build everything the environment needs inside the "
-                "function, or use start_method='fork' or a DummyVecEnv."
+                f"{owner}: env_fns[{row}] cannot be pickled ({type(error).__name__}: {error}), so it "
+                "cannot be sent to another process. Build everything the environment needs inside the "
+                "function, or use a DummyVecEnv, or SubprocVecEnv with start_method='fork'."
             ) from error
     return pickled
 

@@ -16,14 +16,13 @@ from importlib import import_module
 from multiprocessing import connection, parent_process
 from typing import Any, NamedTuple
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from jaxvec.vec._answers import Answerer, build
 from jaxvec.vec._channel import Channel, Fault, dumps, fault_of
-from jaxvec.vec._columns import Layout, columns_of, take_rows
+from jaxvec.vec._columns import Layout, columns_of
 from jaxvec.vec._memory import attached
-from jaxvec.vec._serve import Group, Served
-from jaxvec.vec._utils import same_space
+from jaxvec.vec._serve import Group
 
 # Words of the caller (`command`) and of a worker (`status`, `row_status`).
 MESSAGE, STEP = 0, 1
@@ -45,14 +44,6 @@ class Job(NamedTuple):
     caller: int  # process id
     forked: bool
     spin: int  # how often to look before going to sleep
-
-
-class Built(NamedTuple):
-    """What a worker answers when its environments stand."""
-
-    observation_space: Any
-    action_space: Any
-    odd: tuple[int, Any, Any] | None  # the first row whose spaces differ from these, and its spaces
 
 
 class Binding(NamedTuple):
@@ -113,8 +104,7 @@ def _serve(job: Job) -> None:
     group = Group(job.rows)
     try:
         try:
-            group.build([partial(_made, env_fn) for env_fn in job.env_fns])
-            built = dumps(_spaces_of(group))
+            built = dumps(build(group, job.env_fns))
         except BaseException as error:  # sys.exit() in a constructor too
             job.channel.send(dumps(fault_of(error, group.current, "__init__")))
             return
@@ -127,21 +117,6 @@ def _serve(job: Job) -> None:
         except Exception as error:
             farewell = fault_of(error, group.current, "close")
         job.channel.send(dumps(farewell))
-
-
-def _made(env_fn: Any) -> Any:
-    """Builds an environment."""
-    return (cloudpickle.loads(env_fn) if isinstance(env_fn, bytes) else env_fn)()
-
-
-def _spaces_of(group: Group) -> Built:
-    spaces = [(env.observation_space, env.action_space) for env in group.envs]
-    for row, (observation_space, action_space) in zip(group.rows, spaces, strict=True):
-        if not (
-            same_space(observation_space, spaces[0][0]) and same_space(action_space, spaces[0][1])
-        ):
-            return Built(*spaces[0], odd=(row, observation_space, action_space))
-    return Built(*spaces[0], odd=None)
 
 
 class _Service:
@@ -158,11 +133,12 @@ class _Service:
         self._status = arrays["status"]
         self._row_status = arrays["row_status"]
         self._measure = _Measure(arrays["measured"][job.number])
+        self._answerer = Answerer(group, self._columns)
         group.bind(self._columns)
 
     def run(self) -> None:
         """Serves until the caller says that it is closing, or its end of the channel is gone."""
-        job, group = self._job, self._group
+        job, group, answer = self._job, self._group, self._answerer.answer
         rows = slice(job.rows.start, job.rows.stop)
         while True:
             if not awaited(job.go, job.spin):
@@ -179,20 +155,20 @@ class _Service:
             name, payload = job.channel.recv()
             if name == "rows":
                 for action, row in zip(*payload, strict=True):
-                    message = self._outcome(name, partial(group.step, [action], [row]))
+                    message = answer(name, partial(group.step, [action], [row])).message
                     self._answer(self._row_status, row, message)
             elif name == "step":
                 self._step(*payload)
             else:
-                message = self._outcome(name, partial(group.do, name, payload))
+                message = answer(name, partial(group.do, name, payload)).message
                 self._answer(self._status, job.number, message)
 
     def _step(self, actions: Any, rows: Sequence[int] | None = None) -> None:
         # The word is taken back before the answer: the caller writes the next one after it.
         self._command[self._job.number] = MESSAGE
-        step = partial(self._outcome, "step", partial(self._group.step, actions, rows))
-        message = self._measure(step) if self._measure.steps_left else step()
-        self._answer(self._status, self._job.number, message)
+        step = partial(self._answerer.answer, "step", partial(self._group.step, actions, rows))
+        answer = self._measure(step) if self._measure.steps_left else step()
+        self._answer(self._status, self._job.number, answer.message)
 
     def _answer(self, status: Any, place: int, message: bytes | None) -> None:
         if message is None:
@@ -203,46 +179,6 @@ class _Service:
         status[place] = DONE_WITH_MESSAGE
         self._job.ready.release()
         self._job.channel.send(message)
-
-    def _outcome(self, name: str, call: Callable[[], Any]) -> bytes | None:
-        """Returns what a command led to as a message; None where the columns say it all."""
-        try:
-            result = call()
-            if isinstance(result, Served):
-                result = self._with_carried(result)
-            if result is None:
-                return None
-            try:
-                return dumps(result)
-            except TypeError as error:
-                self._name_unpicklable(result, error)
-                raise
-        except BaseException as error:  # sys.exit() in a step too
-            return dumps(fault_of(error, self._group.current, name))
-
-    def _with_carried(self, served: Served) -> Served | None:
-        """Adds what the caller cannot see in shared memory; returns None if there is nothing to say."""
-        columns = self._columns
-        if columns.carried:
-            rows = list(self._job.rows) if served.rows is None else list(served.rows)
-            ended = [row for row in rows if columns.terminated[row] or columns.truncated[row]]
-            served = served._replace(carried=take_rows(columns, rows, ended))
-        return served if served.infos or served.reset_infos or served.carried else None
-
-    def _name_unpicklable(self, result: Any, error: TypeError) -> None:
-        """Finds out whose part of an answer cannot be pickled."""
-        if isinstance(result, Served):
-            parts = [*result.infos.items(), *result.reset_infos.items()]
-        else:
-            parts = list(enumerate(result))
-        for place, part in parts:
-            try:
-                dumps(part)
-            except TypeError:
-                if isinstance(result, Served):
-                    self._group.current = place
-                error.add_note(f"(what cannot be pickled is {part!r:.200})")
-                return
 
 
 class _Measure:

@@ -183,11 +183,6 @@ def test_pythons_backends_take_no_compiled_environment():
         make_vec_env(counter(), backend="dummy")
 
 
-def test_a_cluster_is_not_built_yet():
-    with pytest.raises(NotImplementedError, match='backend="ray" is not built yet'):
-        make_vec_env("CartPole-v1", backend="ray")
-
-
 def test_an_environment_that_counts_its_episodes_is_monitored_all_the_same():
     batched = wrap(vectorize(counter(), 1), episode_statistics())
     venv = make_vec_env(batched, backend="jax")

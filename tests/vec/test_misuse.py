@@ -12,11 +12,20 @@ import pytest
 from gymnasium import spaces
 
 from jaxvec.errors import AlreadyPendingError, ClosedError, NotPendingError
-from jaxvec.vec import DummyVecEnv, SubprocVecEnv
+from jaxvec.vec import DummyVecEnv, RayVecEnv, SubprocVecEnv
 from tests.vec.host_envs import CountEnv
 
-BACKENDS = [DummyVecEnv, partial(SubprocVecEnv, start_method="fork", num_workers=1)]
-pytestmark = pytest.mark.parametrize("backend", BACKENDS, ids=["dummy", "subproc"])
+
+@pytest.fixture(params=["dummy", "subproc", pytest.param("ray", marks=pytest.mark.long)])
+def backend(request):
+    if request.param == "ray":
+        request.getfixturevalue("local_ray")
+        return partial(RayVecEnv, num_actors=1)
+    return {
+        "dummy": DummyVecEnv,
+        "subproc": partial(SubprocVecEnv, start_method="fork", num_workers=1),
+    }[request.param]
+
 
 UINT8 = spaces.Box(0, 255, (2,), np.uint8)
 DICT = spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Discrete(3))
@@ -278,9 +287,8 @@ def test_an_environment_may_fork_and_start_programs(backend):
         assert venv.step([0, 0])[0][:, 0].tolist() == [2, 2]
 
 
-def test_a_thousand_environments_step_in_two_workers(backend):
-    options = {} if backend is DummyVecEnv else {"num_workers": 2}
-    with backend([partial(CountEnv, 3)] * 1000, **options) as venv:
+def test_a_thousand_environments_step_in_few_workers(backend):
+    with backend([partial(CountEnv, 3)] * 1000) as venv:
         venv.reset()
         for _ in range(3):
             obs, rewards, dones, infos = venv.step(np.zeros(1000, int))

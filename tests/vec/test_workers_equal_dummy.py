@@ -1,4 +1,4 @@
-"""SubprocVecEnv gives what DummyVecEnv gives, bit for bit: spaces x workers x start methods x memory."""
+"""Workers give what DummyVecEnv gives, bit for bit: spaces x workers x start methods x memory x Ray."""
 
 import functools
 import warnings
@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from jaxvec.vec import DummyVecEnv, SubprocVecEnv
+from jaxvec.vec import DummyVecEnv, RayVecEnv, SubprocVecEnv
 from tests.vec.host_envs import (
     OBJECT_SPACES,
     PLAIN_SPACES,
@@ -33,10 +33,10 @@ def same_infos(ours, theirs):
                 np.testing.assert_array_equal(info[key], other[key])
 
 
-def assert_equal_traces(space, action_space=None, steps=60, as_list=False, **options):
+def assert_equal_traces(venv, space, action_space=None, steps=60, as_list=False, **options):
     make = functools.partial(SpaceEnv, space, action_space)
     local = DummyVecEnv([make] * N)
-    with SubprocVecEnv([make] * N, **options) as remote:
+    with venv([make] * N, **options) as remote:
         assert remote.observation_space == local.observation_space
         for venv in (local, remote):
             venv.seed(11)
@@ -56,24 +56,32 @@ def assert_equal_traces(space, action_space=None, steps=60, as_list=False, **opt
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_every_space_gives_the_same_trace_through_shared_memory(name):
-    assert_equal_traces(SPACES[name], num_workers=2)
+def test_every_space_gives_the_same_trace(workers, name):
+    assert_equal_traces(workers, SPACES[name], count=2)
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_space_gives_the_same_trace_through_messages(name):
-    assert_equal_traces(SPACES[name], num_workers=3, shared_memory=False)
+    assert_equal_traces(SubprocVecEnv, SPACES[name], num_workers=3, shared_memory=False)
 
 
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
-@pytest.mark.parametrize("workers", [1, 2, 9])
-def test_every_start_method_and_number_of_workers_gives_the_same_trace(start_method, workers):
-    assert_equal_traces(PLAIN_SPACES["dict"], start_method=start_method, num_workers=workers)
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_every_start_method_and_number_of_workers_gives_the_same_trace(start_method, count):
+    options = {"start_method": start_method, "num_workers": count}
+    assert_equal_traces(SubprocVecEnv, PLAIN_SPACES["dict"], **options)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1, 3, 9, "auto"])
+def test_every_number_of_actors_gives_the_same_trace(local_ray, count):
+    assert_equal_traces(RayVecEnv, PLAIN_SPACES["dict"], num_actors=count)
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_steps_by_the_caller_give_the_same_trace(shared_memory):
     assert_equal_traces(
+        SubprocVecEnv,
         PLAIN_SPACES["image"],
         num_workers=2,
         caller_steps=True,
@@ -83,13 +91,13 @@ def test_steps_by_the_caller_give_the_same_trace(shared_memory):
 
 @pytest.mark.parametrize("as_list", [True, False])
 @pytest.mark.parametrize("name", ["box", "box64", "multi_discrete"])
-def test_every_kind_of_action_reaches_the_environment_as_in_one_process(name, as_list):
-    assert_equal_traces(PLAIN_SPACES["box"], SPACES[name], 30, as_list, num_workers=2)
+def test_every_kind_of_action_reaches_the_environment_as_in_one_process(workers, name, as_list):
+    assert_equal_traces(workers, PLAIN_SPACES["box"], SPACES[name], 30, as_list, count=2)
 
 
-def test_actions_that_are_no_arrays_reach_the_environment():
+def test_actions_that_are_no_arrays_reach_the_environment(workers):
     make = functools.partial(SpaceEnv, PLAIN_SPACES["box"], SPACES["text"])
-    with SubprocVecEnv([make] * 2) as venv:
+    with workers([make] * 2) as venv:
         venv.seed(0)
         venv.reset()
         seen = set()
@@ -99,9 +107,9 @@ def test_actions_that_are_no_arrays_reach_the_environment():
         assert seen == {"ab", "cd"}
 
 
-def test_another_action_dtype_than_the_space_says_is_handed_on_as_it_is():
+def test_another_action_dtype_than_the_space_says_is_handed_on_as_it_is(workers):
     make = functools.partial(SpaceEnv, PLAIN_SPACES["box"], PLAIN_SPACES["box"])
-    with SubprocVecEnv([make] * 3, num_workers=2) as venv:
+    with workers([make] * 3, count=2) as venv:
         venv.seed(5)
         venv.reset()
         for _ in range(20):
@@ -112,10 +120,10 @@ def test_another_action_dtype_than_the_space_says_is_handed_on_as_it_is():
                     assert info["action"].tolist() == [0.1] * 3
 
 
-def test_cartpole_gives_the_same_trace_under_the_default_start_method():
+def test_cartpole_gives_the_same_trace_under_the_default_start_method(workers):
     fns = [functools.partial(gym.make, "CartPole-v1")] * 8
     local = DummyVecEnv(fns)
-    with SubprocVecEnv(fns) as remote:
+    with workers(fns) as remote:
         for venv in (local, remote):
             venv.seed(1)
         assert_same(remote.reset(), local.reset())
@@ -127,10 +135,10 @@ def test_cartpole_gives_the_same_trace_under_the_default_start_method():
             same_infos(ours[3], theirs[3])
 
 
-def test_attributes_methods_and_wrappers_are_reached_row_by_row():
+def test_attributes_methods_and_wrappers_are_reached_row_by_row(workers):
     makes = [functools.partial(CountEnv, 10 + i, render_mode="rgb_array") for i in range(4)]
     fns = [lambda make=make: gym.wrappers.TimeLimit(make(), 5) for make in makes[:3]] + makes[3:]
-    with SubprocVecEnv(fns, num_workers=2) as venv:
+    with workers(fns, count=2) as venv:
         assert venv.get_attr("length") == [10, 11, 12, 13]
         assert venv.get_attr("length", [3, 0, 3]) == [13, 10, 13]
         assert venv.get_attr("length", np.array([False, True, False, True])) == [11, 13]
@@ -151,8 +159,8 @@ def test_attributes_methods_and_wrappers_are_reached_row_by_row():
         assert venv.get_attr("length", 0) == [10]
 
 
-def test_sticky_options_reach_automatic_resets_in_workers():
-    with SubprocVecEnv([functools.partial(CountEnv, 2)] * 2) as venv:
+def test_sticky_options_reach_automatic_resets_in_workers(workers):
+    with workers([functools.partial(CountEnv, 2)] * 2) as venv:
         venv.set_options([{"level": 1}, {}], sticky=True)
         venv.reset()
         venv.step([0, 0]), venv.step([0, 0])
@@ -161,11 +169,18 @@ def test_sticky_options_reach_automatic_resets_in_workers():
     assert [options for _, options in resets[1]] == [None] * 2
 
 
-@pytest.mark.parametrize("caller_steps", [False, True])
-def test_rows_sent_one_by_one_give_the_trace_of_full_steps(caller_steps):
+def test_rows_sent_one_by_one_give_the_trace_of_full_steps(workers):
+    assert_rows_give_the_trace_of_full_steps(workers, count=2)
+
+
+def test_rows_sent_to_the_caller_too_give_the_trace_of_full_steps():
+    assert_rows_give_the_trace_of_full_steps(SubprocVecEnv, num_workers=2, caller_steps=True)
+
+
+def assert_rows_give_the_trace_of_full_steps(venv, **options):
     make = functools.partial(SpaceEnv, PLAIN_SPACES["box"])
     local = DummyVecEnv([make] * 4)
-    with SubprocVecEnv([make] * 4, num_workers=2, caller_steps=caller_steps) as remote:
+    with venv([make] * 4, **options) as remote:
         for venv in (local, remote):
             venv.seed(2)
             venv.reset()
@@ -185,9 +200,9 @@ def test_rows_sent_one_by_one_give_the_trace_of_full_steps(caller_steps):
         assert str(trace) == str(expected)
 
 
-def test_one_slow_reset_does_not_hold_the_other_rows():
+def test_one_slow_reset_does_not_hold_the_other_rows(workers):
     fns = [functools.partial(CountEnv, 1, reset_sleep=20.0), *[functools.partial(CountEnv, 99)] * 3]
-    venv = SubprocVecEnv(fns, num_workers=4)
+    venv = workers(fns, 4)
     venv.reset()
     venv.send([0] * 4)
     counts = dict.fromkeys(range(4), 0)

@@ -1,0 +1,77 @@
+"""What runs in an actor of Ray: a group of environments, served by the calls of the caller.
+
+It imports neither jax nor flax nor torch, nor Ray: an actor starts light.
+"""
+
+import os
+import pickle
+import platform
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from jaxvec.vec._answers import Answer, Answerer, build
+from jaxvec.vec._channel import dumps, fault_of
+from jaxvec.vec._columns import columns_of
+from jaxvec.vec._serve import Group
+
+
+class Whereabouts(NamedTuple):
+    """Where an actor runs."""
+
+    host: str
+    pid: int
+
+
+class GroupActor:
+    """A group of environments. Every call but the first takes and gives pickled messages.
+
+    Whatever an environment raises is an answer. So a call that raises was broken off by Ray.
+    """
+
+    def __init__(self) -> None:
+        self._group = Group(range(0))
+
+    def start(self, rows: range, env_fns: Sequence[bytes]) -> tuple[Whereabouts, bytes]:
+        """Builds the environments.
+
+        Args:
+          rows: their numbers among all N.
+          env_fns: their constructors, pickled by value.
+
+        Returns:
+          Where they are, and `Built` or `Fault`.
+        """
+        self._group = Group(rows)
+        try:
+            built = dumps(build(self._group, env_fns))
+        except BaseException as error:  # sys.exit() in a constructor too
+            built = dumps(fault_of(error, self._group.current, "__init__"))
+        return Whereabouts(platform.node(), os.getpid()), built
+
+    def bind(self, num_envs: int) -> None:
+        """Makes the columns for the results; pages of other groups' rows are never touched.
+
+        Args:
+          num_envs: N.
+        """
+        columns = columns_of(self._group.envs[0].observation_space, num_envs)
+        self._group.bind(columns)
+        self._answerer = Answerer(self._group, columns, apart=True)
+
+    def do(self, message: bytes) -> Answer:
+        """Does a command.
+
+        Args:
+          message: the name and the arguments of `Group`'s method.
+        """
+        name, arguments = pickle.loads(message)
+        return self._answerer.answer(name, partial(self._group.do, name, arguments))
+
+    def close(self) -> bytes | None:
+        """Closes the environments; returns a `Fault` where that raised."""
+        try:
+            self._group.close()
+        except Exception as error:
+            return dumps(fault_of(error, self._group.current, "close"))
+        return None
