@@ -10,6 +10,7 @@ import pytest
 import jaxvec
 
 STUB = Path(jaxvec.__file__).with_name("__init__.pyi")
+VEC_STUB = Path(jaxvec.vec.__file__).with_name("__init__.pyi")
 ASKED_FOR = (
     *("chain", "frame_stack", "normalize_observation", "normalize_reward", "episode_statistics"),
     *("update_moments", "RunningMoments", "Timestep", "VecSpec", "Transform", "Env", "BatchedEnv"),
@@ -17,11 +18,11 @@ ASKED_FOR = (
 )
 
 
-def stub_names() -> dict[str, str]:
-    """Returns name -> module of everything that the stub exports."""
+def stub_names(stub: Path = STUB) -> dict[str, str]:
+    """Returns name -> module of everything that a stub exports."""
     return {
         alias.asname: node.module
-        for node in ast.walk(ast.parse(STUB.read_text()))
+        for node in ast.walk(ast.parse(stub.read_text()))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname
@@ -42,6 +43,13 @@ def test_the_stub_takes_every_name_from_the_module_that_the_table_names():
     for name, module in stub_names().items():
         expected = getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
         assert getattr(jaxvec, name) is expected, name
+
+
+def test_the_stub_of_vec_says_what_its_table_says():
+    names = stub_names(VEC_STUB)
+    assert set(names) == set(jaxvec.vec.__all__)
+    for name, module in names.items():
+        assert getattr(jaxvec.vec, name) is getattr(import_module(module), name), name
 
 
 @pytest.mark.parametrize("name", ASKED_FOR)

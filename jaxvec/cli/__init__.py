@@ -1,4 +1,4 @@
-"""The command line: `jaxvec rollout`, `bench`, `envs`, `check`, `plot`, `stats`."""
+"""The command line: `jaxvec rollout`, `bench`, `envs`, `check`, `plot`, `stats`, `docs`."""
 
 import contextlib
 import os

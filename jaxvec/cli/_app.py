@@ -270,3 +270,19 @@ def stats(
         print_json(as_json(found))
     else:
         print_stats(found)
+
+
+@app.command()
+def docs(
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="The folder to build; a site that is there is replaced."
+        ),
+    ] = Path("site"),
+) -> None:
+    """Build the documentation as a web site: OUTPUT/index.html."""
+    from jaxvec.cli._docs import build_docs
+
+    build_docs(output)
+    print(output / "index.html")
