@@ -101,10 +101,10 @@ class VecMonitor(VecTransform):
 
 
 def _is_monitored(venv: Any) -> bool:
-    """Tells whether the first environment has a Monitor, jaxvec's or SB3's."""
+    """Tells whether an environment has a Monitor, jaxvec's or SB3's."""
     try:
         kinds = (Monitor, *loaded("Monitor", MONITORS))
-        return any(venv.env_is_wrapped(kind)[0] for kind in kinds)
+        return any(any(venv.env_is_wrapped(kind)) for kind in kinds)
     except AttributeError:  # some VecEnvs of others have no such method
         return False
 

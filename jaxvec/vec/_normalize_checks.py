@@ -1,12 +1,14 @@
 """What a `VecNormalize` can be put around: spaces and statistics that fit, or a message that says why not."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
 from jaxvec.core._arguments import check_clip, check_epsilon, check_fraction
-from jaxvec.vec._normalize_files import Saved
+
+if TYPE_CHECKING:  # files are checked by it
+    from jaxvec.vec._normalize_files import Saved
 
 
 def check_settings(clip_obs: float, clip_reward: float, gamma: float, epsilon: float) -> None:
@@ -82,7 +84,7 @@ def check_same_shape(own: Any, other: Any) -> None:
     )
 
 
-def check_fits(saved: Saved, space: spaces.Space[Any]) -> None:
+def check_fits(saved: "Saved", space: spaces.Space[Any]) -> None:
     """Checks that what was saved is of observations of such a space.
 
     Raises:

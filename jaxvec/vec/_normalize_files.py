@@ -3,14 +3,17 @@
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_flag
 from jaxvec.core._moments import RunningMoments
 from jaxvec.core._statistics import Statistics
 from jaxvec.errors import FileFormatError
 from jaxvec.io import read_metadata, read_statistics, save_statistics
 from jaxvec.io._targets import replacing
 from jaxvec.vec._mean_std import RunningMeanStd, holders_of
+from jaxvec.vec._normalize_checks import check_same_shape, check_settings
 from jaxvec.vec._pickles import Record, read_pickle, write_pickle
 
 FilePath = str | os.PathLike[str]
@@ -81,20 +84,63 @@ def load_saved(path: FilePath, trust: bool) -> Saved:
     """Reads a file of `save_normalize`, or of SB3's VecNormalize.
 
     Raises:
-      FileFormatError: if it is another kind of file, or a pickle that is not to be trusted.
+      FileFormatError: if it is another kind of file, or a pickle that is not to be trusted, or what it
+        holds are no settings and statistics that a VecNormalize could have.
     """
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
-    return _from_npz(path) if is_archive else _from_pickle(path, trust)
+    try:
+        saved = _from_npz(path) if is_archive else _from_pickle(path, trust)
+        _check_sound(saved)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{os.fspath(path)} is damaged, or was not written by VecNormalize.save: {error}"
+        ) from error
+    return saved
+
+
+def _check_sound(saved: Saved) -> None:
+    """Refuses what no VecNormalize has: a file may say anything.
+
+    Raises:
+      TypeError: if a setting or a number is of a wrong kind.
+      ValueError: if a number is out of range, or shapes do not fit together.
+    """
+    settings = saved.settings
+    for name in settings.keys() & {"training", "norm_obs", "norm_reward"}:
+        check_flag("VecNormalize", name, settings[name])
+    numbers = [settings[name] for name in ("clip_obs", "clip_reward", "gamma", "epsilon")]
+    check_settings(*numbers)
+    for name in saved.attributes.keys() & {"observation_space", "action_space"}:
+        space = saved.attributes[name]
+        if not isinstance(space, spaces.Space):
+            raise TypeError(f"{name} is {space!r:.200}, no space.")
+        check_same_shape(space, space)  # a pickle may leave out what makes a space one
+        repr(space)
+    obs, keys = saved.obs_rms, settings.get("norm_obs_keys")
+    if (obs is not None) != settings.get("norm_obs", True):
+        raise ValueError(
+            f"norm_obs={settings.get('norm_obs')}, and the statistics are {obs!r:.200}."
+        )
+    if obs is not None and set(keys or ()) != set(obs if isinstance(obs, dict) else ()):
+        raise ValueError(f"norm_obs_keys={keys!r}, but there are statistics of {obs!r:.200}.")
+    for rms in (saved.ret_rms, *(obs.values() if isinstance(obs, dict) else (obs,) if obs else ())):
+        shapes = np.shape(rms.mean), np.shape(rms.var), np.shape(rms.count)
+        if shapes != (shapes[0], shapes[0], ()):
+            raise ValueError(f"mean, variance and count have the shapes {shapes}.")
+        if (rms.var < 0).any() or rms.count < 0:
+            raise ValueError("a variance or a count is negative.")
+    if np.shape(saved.ret_rms.mean) != ():
+        raise ValueError("the statistics of returns are not those of one number.")
 
 
 def _from_npz(path: FilePath) -> Saved:
     settings = read_metadata(path).get("VecNormalize")
     moments = read_statistics(path)
-    if settings is None:
+    if not isinstance(settings, dict) or settings.keys() != set(SETTINGS):
         raise FileFormatError(
             f"{os.fspath(path)} holds statistics, but not those of a VecNormalize: it has "
-            f"{sorted(moments)}. Load it by jaxvec.io.load_statistics."
+            f"{sorted(moments)}, and the settings {settings!r:.200}. Load it by jaxvec.io.load_statistics."
         )
     rms = {place: RunningMeanStd.holding(each) for place, each in moments.items()}
     returns = rms.pop("['returns']")

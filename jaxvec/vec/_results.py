@@ -7,10 +7,12 @@ in a carriage return and a line feed, on every system.
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -121,10 +123,11 @@ def load_results(path: FilePath) -> Any:
 
     Returns:
       A pandas.DataFrame, one row for each episode in the order in which they ended: `index` (its number in
-      its file), `r`, `l`, and `t`, seconds since the earliest file was begun.
+      its file), `r`, `l`, and `t`, seconds since the earliest file was begun. A last row that was cut off
+      is left out.
 
     Raises:
-      LoadMonitorResultsError: if there is no such file.
+      LoadMonitorResultsError: if there is no such file, or one is damaged.
       MissingExtraError: if pandas is not installed.
     """
     try:
@@ -142,10 +145,10 @@ def load_results(path: FilePath) -> Any:
         )
     tables, starts = [], []
     for name in files:
-        with open(name) as file:
+        with open(name, newline="") as file, _damage_told(name):
             start = float(_header(name, file.readline())["t_start"])
-            table = pandas.read_csv(file, index_col=None)
-        table["t"] += start
+            table = pandas.read_csv(StringIO("".join(_whole_rows(file))), index_col=None)
+            table["t"] += start
         starts.append(start)
         tables.append(table)
     filled = [table for table in tables if not table.empty]
@@ -182,20 +185,34 @@ def read_log(name: FilePath) -> Log:
       OSError: if it cannot be read.
     """
     path = os.fspath(name)
-    with open(path, newline="") as file:
-        try:
-            header = _header(path, file.readline())
-            names, *rows = csv.reader(file)
-            if rows and len(rows[-1]) < len(names):
-                rows.pop()
-            places = [names.index(each) for each in ("r", "l", "t")]
-            numbers = np.array([[float(row[place]) for place in places] for row in rows])
-        except (ValueError, IndexError) as error:
-            raise LoadMonitorResultsError(
-                f"{path} is damaged, or no monitor file: {error}. Such a file has a line of JSON after "
-                "'#', the names r,l,t, and one row of numbers for each episode."
-            ) from error
+    with open(path, newline="") as file, _damage_told(path):
+        header = _header(path, file.readline())
+        names, *rows = csv.reader(_whole_rows(file))
+        places = [names.index(each) for each in ("r", "l", "t")]
+        numbers = np.array([[float(row[place]) for place in places] for row in rows])
     return Log(header, *numbers.reshape(-1, 3).T)
+
+
+@contextmanager
+def _damage_told(name: str) -> Iterator[None]:
+    """Names the file where reading it fails, as one kind of error."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError) as error:
+        raise LoadMonitorResultsError(
+            f"{name} is damaged, or no monitor file: {error}. Such a file has a line of JSON after "
+            "'#', the names r,l,t, and one row of numbers for each episode."
+        ) from error
+
+
+def _whole_rows(file: TextIO) -> list[str]:
+    """Returns the lines that follow, without a last row that was cut off: no line end, and too few fields."""
+    lines = file.readlines()
+    if lines and not lines[-1].endswith("\n"):
+        fields = lines[-1].split(",")
+        if len(fields) < len(lines[0].split(",")) or not fields[-1]:
+            lines.pop()
+    return lines
 
 
 def _header(name: str, line: str) -> dict[str, Any]:
@@ -205,4 +222,6 @@ def _header(name: str, line: str) -> dict[str, Any]:
             "Leave files of others out."
         )
     header: dict[str, Any] = json.loads(line[1:])
+    if not isinstance(header, dict):
+        raise TypeError(f"the line after '#' is {line[1:40]!r}")
     return header

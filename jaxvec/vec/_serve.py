@@ -139,7 +139,7 @@ class Group:
             if terminated or truncated:
                 # Written before the reset: an environment may reuse the array it returned.
                 write(columns.final, row, obs)
-                obs, reset_info = _reset(env, row, self._sticky[row - start])
+                obs, reset_info = _reset(env, row, self._sticky_of(row))
                 if reset_info:
                     reset_infos[row] = reset_info
             write(obs_column, row, obs)
@@ -156,8 +156,7 @@ class Group:
         for row, seed, options in requests:
             self.current = row
             env = self.envs[row - self.rows.start]
-            sticky = self._sticky[row - self.rows.start]
-            given: dict[str, Any] = {"options": options} if options else dict(sticky)
+            given = {"options": options} if options else self._sticky_of(row)
             obs, info = _reset(env, row, {**given, "seed": seed})
             self._write(self._columns.obs, row, obs)
             if info:
@@ -183,6 +182,11 @@ class Group:
         """Sets the options that every reset gets, the automatic ones too; by row, empty for none."""
         for row, each in options.items():
             self._sticky[row - self.rows.start] = {"options": each} if each else {}
+
+    def _sticky_of(self, row: int) -> dict[str, Any]:
+        """Returns what every reset of a row is given: a copy, which the environment may write into."""
+        sticky = self._sticky[row - self.rows.start]
+        return copy.deepcopy(sticky) if sticky else sticky
 
     def do(self, command: str, arguments: tuple[Any, ...]) -> Any:
         """Does what a command says; the arguments are those of the method."""

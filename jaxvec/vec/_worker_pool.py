@@ -168,7 +168,7 @@ class WorkerPool(Pool):
         """Joins what the workers said."""
         infos: dict[int, Info] = {}
         reset_infos: dict[int, Info] = {}
-        for reply in replies:
+        for reply in filter(None, replies):  # the caller's own share may have nothing to say
             infos.update(reply.infos)
             reset_infos.update(reply.reset_infos)
             put_rows(self.columns, reply.carried)
