@@ -41,6 +41,7 @@ _HOMES = {
         "transpose_image",
     ),
     "core._reward": ("clip_reward", "scale_reward"),
+    "core._summary": ("EpisodeSummary", "Spread", "summarize_episodes"),
     "core._transform": ("Timestep", "Transform", "VecSpec", "chain", "named_chain"),
     "envs._env": ("BatchedEnv", "Env"),
     "envs._rollout": ("Policy", "random_policy", "rollout"),

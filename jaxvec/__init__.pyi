@@ -37,6 +37,9 @@ from jaxvec.core._observation import one_hot as one_hot
 from jaxvec.core._observation import transpose_image as transpose_image
 from jaxvec.core._reward import clip_reward as clip_reward
 from jaxvec.core._reward import scale_reward as scale_reward
+from jaxvec.core._summary import EpisodeSummary as EpisodeSummary
+from jaxvec.core._summary import Spread as Spread
+from jaxvec.core._summary import summarize_episodes as summarize_episodes
 from jaxvec.core._transform import Timestep as Timestep
 from jaxvec.core._transform import Transform as Transform
 from jaxvec.core._transform import VecSpec as VecSpec
