@@ -82,4 +82,4 @@ def test_rollout_has_the_agreed_signature():
     parameters = inspect.signature(jaxvec.rollout).parameters.values()
     names = [(each.name, each.kind is each.KEYWORD_ONLY) for each in parameters]
     positional = [(name, False) for name in ("env", "policy", "key", "num_steps")]
-    assert names == [*positional, ("start", True), ("collect", True)]
+    assert names == [*positional, ("start", True), ("collect", True), ("progress", True)]

@@ -1,7 +1,7 @@
 """Many steps of many environments in one compiled `lax.scan`."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from jaxvec.core._arguments import check_flag
 from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.envs._avals import cast
 from jaxvec.envs._env import BatchedEnv, check_batched
+from jaxvec.envs._progress import Bar, find_tqdm, scan_with_bar
 from jaxvec.random import keys_from
 from jaxvec.spaces import sample
 from jaxvec.typing import Action, Array, Key, Obs, PyTree
@@ -65,6 +67,7 @@ def rollout(
     *,
     start: Carry | None = None,
     collect: Collect | None = None,
+    progress: bool = False,
 ) -> tuple[Carry, Any]:
     """Rolls a policy out, in one `lax.scan`.
 
@@ -88,6 +91,8 @@ def rollout(
       num_steps: T.
       start: where an earlier rollout stopped; None resets all rows first.
       collect: reduces each step inside the scan, so that long rollouts hold no `[T, N]` arrays.
+      progress: show a bar while it runs, by a hundred callbacks to the host: for rollouts that take
+        seconds. What comes out is the same. Without it the compiled program knows nothing of a bar.
 
     Returns:
       The carry to go on from, and `(obs, action, timestep)` with leaves `[T, N, ...]`: `obs` is what the
@@ -98,8 +103,12 @@ def rollout(
         action space asks for.
       TypeError: if `env` is no `BatchedEnv`, `policy` or `collect` cannot be hashed, or the state of a
         policy changes its type from step to step.
+      MissingExtraError: if there shall be a bar, and tqdm is not installed.
     """
     check_batched("rollout", env)
+    check_flag("rollout", "progress", progress)
+    if progress:
+        find_tqdm()
     whole = isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool)
     if not whole or num_steps < 1:
         raise ValueError(
@@ -113,7 +122,9 @@ def rollout(
     ambient = jnp.zeros(())  # a tracer while a function is staged, though nothing came in as one
     staged = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((ambient, start)))
     scan = _scan.__wrapped__ if staged else _scan
-    return scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect)(start)
+    return scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect, progress)(
+        start
+    )
 
 
 def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
@@ -180,6 +191,7 @@ def _scan(
     policy: PolicyFunction | Policy,
     num_steps: int,
     collect: Collect | None,
+    progress: bool,
 ) -> Callable[[Carry], tuple[Carry, Any]]:
     def body(carry: Carry, _: None) -> tuple[Carry, Any]:
         key, act_key = jax.random.split(carry.key)
@@ -197,7 +209,10 @@ def _scan(
     def run(start: Carry) -> tuple[Carry, Any]:
         num_envs = start.first.shape[0]
         opening = jax.make_jaxpr(lambda key: _opened(reset, keys_from(key, num_envs)))(start.key)
-        carry, kept = _scan_once_each(body, start, num_steps, opening.jaxpr.outvars)
+        scan: Any = jax.lax.scan
+        if progress:
+            scan = partial(scan_with_bar, bar=Bar(num_steps, num_envs))
+        carry, kept = _scan_once_each(scan, body, start, num_steps, opening.jaxpr.outvars)
         return carry._replace(env_state=end_rollout(carry.env_state)), kept
 
     return run
@@ -209,6 +224,7 @@ def _opened(reset: Callable[..., Any], keys: Key) -> Any:
 
 
 def _scan_once_each(
+    scan: Callable[..., tuple[Any, Any]],
     body: Callable[[Carry, None], tuple[Carry, Any]],
     start: Carry,
     num_steps: int,
@@ -219,6 +235,7 @@ def _scan_once_each(
     A frame stack is the layer's state and the next observation at once; XLA would copy it for each.
 
     Args:
+      scan: `lax.scan`, or what does the same and more.
       body: one step.
       start: the carry before it.
       num_steps: T.
@@ -231,7 +248,7 @@ def _scan_once_each(
     )(*leaves)
     found: Any = jax.tree.structure(carry_shape)
     if found != structure or closed.out_avals[: len(leaves)] != closed.in_avals:
-        return jax.lax.scan(body, start, None, num_steps)  # it says what is wrong, or promotes it
+        return scan(body, start, None, num_steps)  # it says what is wrong, or promotes it
     names = [
         (id(output), id(opening[index]) if index < len(opening) else index)
         for index, output in enumerate(closed.jaxpr.outvars[: len(leaves)])
@@ -246,6 +263,6 @@ def _scan_once_each(
         results = step(*(narrow[index] for index in place))
         return [results[index] for index in carried], results[len(leaves) :]
 
-    narrow, kept = jax.lax.scan(narrow_body, [leaves[index] for index in carried], None, num_steps)
+    narrow, kept = scan(narrow_body, [leaves[index] for index in carried], None, num_steps)
     carry = jax.tree.unflatten(structure, [narrow[index] for index in place])
     return carry, jax.tree.unflatten(jax.tree.structure(kept_shape), kept)
