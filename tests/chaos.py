@@ -4,15 +4,18 @@
 
 A SubprocVecEnv with `restart_workers=True` is stepped with random actions. Deaths must be survived: the lost
 episode ends truncated, exactly once, with what was seen last, and a new one begins. Other faults must close
-the VecEnv with their own exception; another one is made then. Processes, descriptors and memory stay as few.
+the VecEnv with their own exception; another one is made then. Processes, descriptors, blocks and memory
+stay as few. Environments write every fault down before they suffer it: what came of it can be counted.
 """
 
 import argparse
 import collections
+import gc
 import multiprocessing
 import os
 import random
 import signal
+import tempfile
 import time
 import warnings
 from functools import partial
@@ -40,8 +43,9 @@ class ChaosEnv(gym.Env[Any, Any]):
     observation_space = spaces.Box(0, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, rates: dict[str, float]) -> None:
+    def __init__(self, rates: dict[str, float], diary: str) -> None:
         self.rates, self.random = rates, random.Random(os.urandom(8))
+        self.diary = diary
         self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -63,6 +67,8 @@ class ChaosEnv(gym.Env[Any, Any]):
         return obs, 1.0, ended and bool(action), ended and not action, {}
 
     def _suffer(self, fault: str) -> Any:
+        with open(self.diary, "a") as diary:  # short lines in append mode: none is torn
+            diary.write(f"{fault}\n")
         if fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if fault == "exit":
@@ -79,8 +85,13 @@ class Outcome(NamedTuple):
 
     steps: int  # of all environments together
     episodes: int  # that ended by themselves
-    lost: int  # that a death ended
+    lost: int  # that a death ended, each reported once
+    injected: dict[str, int]  # faults that environments wrote down
+    survived: int  # deaths after which the same VecEnv went on
     faults: dict[str, int]  # closed VecEnvs by exception
+    unaccounted: int  # steps of no episode that ended, was lost, or ran when its VecEnv was closed
+    leaked_processes: int
+    leaked_blocks: int  # of shared memory
     descriptors: tuple[int, int]  # open at the beginning and at the end
     mebibytes: tuple[float, float]  # resident, after the first VecEnv and at the end
 
@@ -96,18 +107,26 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def check_step(before: Any, actions: Any, after: Any, counts: Any) -> tuple[int, int]:
-    """Holds one step of all environments against the rules; returns the ends and the losses among them.
+def shared_blocks() -> int:
+    """Returns how many pieces of shared memory this process has mapped."""
+    return sum("memfd:" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def check_step(before: Any, actions: Any, after: Any, counts: Any) -> tuple[int, int, int]:
+    """Holds one step of all environments against the rules.
 
     Args:
       before: the observations that were seen last, float32 `[N, 2]`.
       actions: `[N]`.
       after: what `step` returned.
       counts: int `[N]`, the steps of each running episode; brought up to date.
+
+    Returns:
+      The episodes that ended, those that were lost, and the steps of both together.
     """
     obs, rewards, dones, infos = after
     counts += 1
-    ended = lost = 0
+    ended = lost = told = 0
     for row, info in enumerate(infos):
         if not dones[row]:
             assert rewards[row] == 1, (row, rewards[row])
@@ -127,8 +146,9 @@ def check_step(before: Any, actions: Any, after: Any, counts: Any) -> tuple[int,
             assert rewards[row] == 0, row
             assert info["TimeLimit.truncated"] is True, row
             assert final[0] == counts[row] - 1 == before[row, 0], (row, final, counts[row])
+        told += int(counts[row])
         counts[row] = 0
-    return ended, lost
+    return ended, lost, told
 
 
 def run(seconds: float, num_envs: int, num_workers: int, seed: int, rates: Any = None) -> Outcome:
@@ -139,37 +159,56 @@ def run(seconds: float, num_envs: int, num_workers: int, seed: int, rates: Any =
     """
     rng = np.random.default_rng(seed)
     faults: collections.Counter[str] = collections.Counter()
-    steps = episodes = lost = 0
+    steps = episodes = lost = told = survived = 0
     open_before, memory_before, end = 0, 0.0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        env_fns = [partial(ChaosEnv, rates or RATES)] * num_envs
-        venv = SubprocVecEnv(env_fns, num_workers=num_workers, restart_workers=True, timeout=10)
-        try:
+    with tempfile.TemporaryDirectory() as folder:
+        diary = Path(folder) / "faults"
+        diary.touch()
+        while time.monotonic() < end:
+            env_fns = [partial(ChaosEnv, rates or RATES, str(diary))] * num_envs
+            venv = SubprocVecEnv(env_fns, num_workers=num_workers, restart_workers=True, timeout=10)
             seen, counts = venv.reset(), np.zeros(num_envs, int)
-            while time.monotonic() < end:
-                actions = rng.integers(0, 2, num_envs)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # one for each death
-                    after = venv.step(actions)
-                ends, losses = check_step(seen, actions, after, counts)
-                seen = after[0].copy()
-                steps, episodes, lost = steps + num_envs, episodes + ends, lost + losses
-        except (AccidentError, WorkerTimeoutError, ValueError, TypeError) as error:
-            faults[type(error).__name__] += 1
-        finally:
-            venv.close()
-        if not open_before:
-            open_before, memory_before = descriptors(), resident()
-    assert not multiprocessing.active_children()
-    after_all = descriptors(), resident()
+            try:
+                while time.monotonic() < end:
+                    actions = rng.integers(0, 2, num_envs)
+                    with warnings.catch_warnings(record=True) as deaths:
+                        warnings.simplefilter("always", RuntimeWarning)
+                        after = venv.step(actions)
+                    survived += len(deaths)
+                    ends, losses, in_these = check_step(seen, actions, after, counts)
+                    seen = after[0].copy()
+                    steps, episodes, lost = steps + num_envs, episodes + ends, lost + losses
+                    told += in_these
+            except (AccidentError, WorkerTimeoutError, ValueError, TypeError) as error:
+                faults[type(error).__name__] += 1
+            finally:
+                venv.close()
+            told += int(counts.sum())  # of the episodes that were running
+            del venv
+            gc.collect()
+            if not open_before:
+                open_before, memory_before = descriptors(), resident()
+        injected = collections.Counter(diary.read_text().split())
     return Outcome(
         steps,
         episodes,
         lost,
+        dict(injected),
+        survived,
         dict(faults),
-        (open_before, after_all[0]),
-        (memory_before, after_all[1]),
+        steps - told,
+        len(multiprocessing.active_children()),
+        shared_blocks(),
+        (open_before, descriptors()),
+        (memory_before, resident()),
     )
+
+
+def hold(outcome: Outcome) -> None:
+    """Asserts that nothing was lost and nothing is left."""
+    assert outcome.unaccounted == outcome.leaked_processes == outcome.leaked_blocks == 0
+    assert outcome.descriptors[1] <= outcome.descriptors[0]
+    assert outcome.mebibytes[1] < outcome.mebibytes[0] + 32
 
 
 def main() -> None:
@@ -182,9 +221,8 @@ def main() -> None:
     options = parser.parse_args()
     outcome = run(60 * options.minutes, options.num_envs, options.num_workers, options.seed)
     for name, value in outcome._asdict().items():
-        print(f"{name:12s} {value}")
-    assert outcome.descriptors[1] <= outcome.descriptors[0]
-    assert outcome.mebibytes[1] < outcome.mebibytes[0] + 32
+        print(f"{name:16s} {value}")
+    hold(outcome)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxvec.core._transform import Timestep, Transform
 from jaxvec.core._xp import map_obs
+from jaxvec.errors import AlreadyPendingError
 from jaxvec.typing import Action, Array, Obs, PyTree
 from jaxvec.vec._convert import StepReturn, opened, rows_of
 from jaxvec.vec._indices import Indices
@@ -102,7 +103,7 @@ class Run:
     def step_async(self, actions: Action) -> None:
         """Starts a step: checks the actions, hands them to the device, and returns."""
         base = self.base
-        if base._pending is not None or base._packed is None:
+        if base._pending is not None or base._latest is None:
             base._check_can_step()
         self._prepare()
         for _, layer in self._guards:
@@ -166,14 +167,15 @@ class Run:
           reset.
         """
         base = self.base
-        base._drop()
+        indices = self._rows_to_reset(indices)
         if indices is not None:
             base._ensure_started()
         self._prepare()
         old = None if indices is None else base._last_obs(self)
         mask, keys, groups = base._next_resets(indices)
-        if not groups:
-            return old, mask
+        base._drop()  # all that is refused was refused before
+        if not groups:  # the base keeps the old ones: the caller may write into its own
+            return old if base._hand else map_obs(np.copy, old), mask
         if base._packed is None:
             layouts = [layer._packed.layout for layer in self._layers]
             call = self._program.start(layouts, keys, groups)
@@ -189,6 +191,19 @@ class Run:
             fields = _fields(results, place, self._reads[place])
             layer._after_reset(opened(None, mask)._replace(**fields))
         return obs, mask
+
+    def _rows_to_reset(self, indices: Indices) -> Indices:
+        """Returns which rows are to be reset, None for all, if no step of the others is lost by it."""
+        base = self.base
+        base._check_open()
+        if len(set(base._get_indices(indices))) == base.num_envs:
+            return None
+        if base._pending is not None:
+            raise AlreadyPendingError(
+                "JaxVecEnv.reset: all environments are being stepped: what the step of those that are not "
+                "to be reset led to would be lost. Finish it by step_wait() first. Nothing was reset."
+            )
+        return indices
 
     def _prepare(self) -> None:
         """Finds the program of the layers' present transforms."""

@@ -150,12 +150,12 @@ class HostVecEnv(ColumnVecEnv):
                 "reset: what their step led to would be lost. Finish it by recv() (or step_wait()) first. "
                 "Nothing was sent."
             )
-        self._pool.drop()
         if len(self._options) <= max(rows, default=-1):
             raise IndexError(
                 f"reset: set_options got options for {len(self._options)} environments, but there are "
-                f"{self.num_envs}; give one dict for all, or one for each."
+                f"{self.num_envs}; give one dict for all, or one for each. Nothing was reset."
             )
+        self._pool.drop()
         self._pool.send("reset", [(row, self._seeds[row], self._options[row]) for row in rows])
         served: Served = self._pool.recv()
         self._forget_seeds_and_options(rows)

@@ -189,7 +189,7 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
                 "JaxVecEnv.step_async: a step is pending already; finish it with step_wait() first. "
                 "Nothing was stepped."
             )
-        if self._packed is None:
+        if self._latest is None:
             self._check_open()
             raise RuntimeError(
                 "JaxVecEnv.step_async: the environments have not been reset; call reset() first."
@@ -218,7 +218,6 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
 
     def _drop(self) -> None:
         """Drops a pending step: its results are not wanted, its states are those of now."""
-        self._check_open()
         if self._pending is not None:
             self._take(self._pending[0])
 
@@ -230,6 +229,7 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
             self._run.reset()
             self._seeds, self._options, self._keys = kept
             self._latest = None
+            self._clear_reset_infos()
 
     def _begin(self, layout: Layout) -> None:
         """Makes room for the environments' state."""

@@ -328,6 +328,37 @@ def test_actions_may_be_written_into_once_they_are_sent():
     assert venv.step_wait()[2].tolist() == [False, False]
 
 
+def test_a_reset_that_is_refused_loses_no_step():
+    venv = JaxVecEnv(vectorize(counter(), 2))
+    venv.reset()
+    venv.step_async(np.zeros(2, int))
+    with pytest.raises(AlreadyPendingError, match="Nothing was reset"):
+        venv.reset([1])
+    venv.set_options([{}])
+    with pytest.raises(IndexError):
+        venv.reset()
+    assert venv.step_wait()[0].shape[0] == 2
+    venv.set_options(None)
+    venv.step_async(np.zeros(2, int))
+    venv.reset([0, 1])
+    assert not venv.waiting
+
+
+def test_a_reset_of_no_rows_hands_out_a_copy():
+    venv = JaxVecEnv(vectorize(counter(), 2))
+    seen = venv.reset()
+    venv.reset([])[:] = 7
+    np.testing.assert_array_equal(venv.reset([]), seen)
+
+
+def test_what_is_read_before_the_first_reset_is_no_reset():
+    venv = JaxVecEnv(vectorize(draws(SPACES["box"]), 2), info_keys=("draw",))
+    assert len(venv.get_attr("state")) == 2
+    assert venv.reset_infos == [{}, {}]
+    with pytest.raises(RuntimeError, match="call reset"):
+        venv.step(np.zeros(2, int))
+
+
 def test_a_step_is_started_once_and_finished_once():
     venv = JaxVecEnv(vectorize(counter(), 2))
     with pytest.raises(RuntimeError, match="call reset"):

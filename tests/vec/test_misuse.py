@@ -230,6 +230,16 @@ def test_a_reset_of_some_rows_loses_no_step_of_the_others(backend):
         assert venv.reset(2)[:, 0].tolist() == [1, 1, 0]
 
 
+def test_a_reset_that_is_refused_loses_no_step(backend):
+    with backend([CountEnv] * 2) as venv:
+        venv.reset()
+        venv.step_async([0, 0])
+        venv.set_options([{"level": 1}])
+        with pytest.raises(IndexError, match="Nothing was reset"):
+            venv.reset()
+        assert venv.step_wait()[0][:, 0].tolist() == [1, 1]
+
+
 def test_an_attribute_that_is_set_while_a_step_is_pending_is_not_lost(backend):
     with backend([CountEnv] * 2) as venv:
         venv.reset()

@@ -215,3 +215,13 @@ def test_one_slow_reset_does_not_hold_the_other_rows(workers):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # if it sleeps already, it is killed and that is said
         venv.close(timeout=0.2)
+
+
+def test_sticky_options_reach_the_rows_that_the_caller_steps():
+    make = functools.partial(CountEnv, 1)
+    with SubprocVecEnv([make] * 3, num_workers=1, caller_steps=True) as venv:
+        venv.set_options({"level": 4}, sticky=True)
+        venv.reset()
+        venv.step(np.zeros(3, int))
+        given = [resets[-1] for resets in venv.get_attr("resets")]
+    assert given == [(None, {"level": 4})] * 3
