@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -27,7 +28,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (README, *PAGES)}
 GUIDES = {name: text for name, text in TEXTS.items() if "```python" in text and name != "README.md"}
 COMMANDS = "jaxvec/docs/pages/command-line.md"
-LONG = ("start-jax", "start-sb3", "faults", "migration")  # they train, or compile much
+LONG = {"README", "start-jax", "start-sb3", "faults", "migration"}  # they train, or compile much
 OPTIONAL = {"stable_baselines3", "gymnax", "imageio_ffmpeg"}
 LANGUAGES = ("python", "bash", "text")
 
@@ -51,7 +52,7 @@ class Block(NamedTuple):
 def blocks(page: str, language: str) -> list[Block]:
     """Returns the blocks of a page in one language."""
     found = []
-    pattern = r'^```(\w*)(?: title="(.*)")?\n(.*?)^```$'
+    pattern = r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$'
     for match in re.finditer(pattern, TEXTS[page], re.DOTALL | re.MULTILINE):
         line = TEXTS[page][: match.start(3)].count("\n")
         found.append(Block(match[1], match[2], line, match[3]))
@@ -84,6 +85,13 @@ def needed(page: str) -> set[str]:
     return names & OPTIONAL
 
 
+def skip_without_libraries(page: str) -> None:
+    """Skips a test where a page needs what is not installed."""
+    missing = sorted(name for name in needed(page) if find_spec(name) is None)
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
 def script(page: str) -> str:
     """Returns the code of a page's blocks, each at the lines where it stands in the page."""
     lines = [""] * TEXTS[page].count("\n")
@@ -113,32 +121,35 @@ def run_python(words: list[str], folder: Path) -> None:
 RUN = "import sys; exec(compile(open(sys.argv[1]).read(), sys.argv[2], 'exec'))"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[pytest.mark.long] * (Path(page).stem in LONG)) for page in GUIDES],
-)
+def pages(names: Iterable[str]) -> list[Any]:
+    """Returns pages as parameters of a test, some of them marked as long."""
+    return [
+        pytest.param(name, marks=[pytest.mark.long] * (Path(name).stem in LONG)) for name in names
+    ]
+
+
+@pytest.mark.parametrize("page", pages(GUIDES))
 def test_the_code_of_a_page_runs(page, tmp_path):
-    missing = sorted(name for name in needed(page) if find_spec(name) is None)
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    skip_without_libraries(page)
     (tmp_path / "page.py").write_text(script(page))
     run_python(["-c", RUN, "page.py", page], tmp_path)
 
 
-def test_files_that_a_page_shows_run_as_its_command_says(tmp_path):
-    ran = []
+@pytest.mark.parametrize("page", pages(page for page in TEXTS if "```python title=" in TEXTS[page]))
+def test_the_files_of_a_page_run_as_its_commands_say(page, tmp_path):
+    skip_without_libraries(page)
+    titles = [block.title for block in blocks(page, "python") if block.title]
+    for block in blocks(page, "python"):
+        if block.title:
+            (tmp_path / block.title).write_text(block.text)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        free = probe.getsockname()[1]
-    for page in GUIDES:
-        files = {block.title: block for block in blocks(page, "python") if block.title}
-        for title, block in files.items():
-            (tmp_path / title).write_text(block.text)
-            (command,) = (words for words in command_lines(page) if title in words)
-            assert command[0] == "python"
-            run_python([word.replace("9911", str(free)) for word in command[1:]], tmp_path)
-            ran.append(title)
-    assert ran
+        port = str(probe.getsockname()[1])
+    commands = [words for words in command_lines(page) if set(words) & set(titles)]
+    assert commands
+    for words in commands:
+        assert words[0] == "python"
+        run_python([word.replace("9911", port) for word in words[1:]], tmp_path)
 
 
 @pytest.mark.parametrize("page", TEXTS)
@@ -157,7 +168,7 @@ def test_commands_are_understood(page):
         elif program == "python" and words[1].startswith("examples/"):
             text = (ROOT / words[1]).read_text()
             assert all(word in text for word in words[2:] if word.startswith("--"))
-        elif page != "README.md" or words[0] != "python3":  # README's first two are run elsewhere
+        elif page != "README.md" or words[0] not in ("python3", "."):  # README's first two: below
             assert program == "python"
             assert f'title="{words[1]}"' in TEXTS[page]
 
@@ -225,7 +236,9 @@ def test_readmes_command_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "block", blocks("README.md", "python"), ids=lambda block: f"line{block.line}"
+    "block",
+    [block for block in blocks("README.md", "python") if not block.title],
+    ids=lambda block: f"line{block.line}",
 )
 def test_readmes_python_runs(block, request, tmp_path, monkeypatch, capsys):
     """Each block by itself: a reader takes one of them."""

@@ -1,9 +1,11 @@
 """`VecVideoRecorder`: what the environments render, to mp4 files, frame by frame."""
 
 import os
+import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -153,7 +155,8 @@ class _Video:
                 macro_block_size=1,
                 output_params=_FRAGMENTED,
             )
-            self._writer.send(None)  # starts it
+            with _plainly_started():
+                self._writer.send(None)
             self._finalizer = weakref.finalize(self, self._writer.close)
         self._writer.send(np.ascontiguousarray(frame, np.uint8))
         self.num_frames += 1
@@ -162,6 +165,23 @@ class _Video:
         """Ends the file."""
         if self._writer is not None:
             self._finalizer()
+
+
+@contextmanager
+def _plainly_started() -> Iterator[None]:
+    """Has imageio-ffmpeg start ffmpeg with no Python between fork and exec.
+
+    That would keep Ctrl-C from ffmpeg, and may wait for ever for a lock that a thread of JAX held.
+    """
+    name = "IMAGEIO_FFMPEG_NO_PREVENT_SIGINT"
+    if "jax" not in sys.modules or name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _encoder() -> Any:

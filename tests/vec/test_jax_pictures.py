@@ -1,5 +1,8 @@
 """Pictures of compiled environments: gymnasium's renderers fed with one row's state, tiles, a window."""
 
+import os
+import warnings
+
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
@@ -114,7 +117,11 @@ def test_a_video_is_recorded_over_it(tmp_path):
         VecFrameStack(base, 2), str(tmp_path), lambda step: step == 0, video_length=3, env_index=1
     )
     assert venv.frames_per_sec == 50
-    venv.reset()
+    with warnings.catch_warnings(record=True) as caught:  # JAX's, of a fork beside its threads
+        warnings.simplefilter("always")
+        venv.reset()
+    assert not caught
+    assert "IMAGEIO_FFMPEG_NO_PREVENT_SIGINT" not in os.environ
     for _ in range(4):
         assert venv.step(np.zeros(2, int))[0].shape == (2, 8)
     venv.close()
