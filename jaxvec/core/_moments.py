@@ -83,10 +83,10 @@ def init_moments(shape: tuple[int, ...], backend: str = "jax") -> RunningMoments
     xp, dtype = backend_namespace(backend), moment_dtype(backend)
     count = xp.asarray(PRIOR_COUNT, dtype=dtype)
     low = 0.0 if dtype == np.float64 else PRIOR_COUNT - float(np.float32(PRIOR_COUNT))
-    zeros = xp.zeros(shape, dtype)
-    return RunningMoments(
-        zeros, xp.ones(shape, dtype), count, zeros, zeros, xp.asarray(low, dtype=dtype)
-    )
+    # Three buffers of zeros: whoever steps may be given all of the state to overwrite.
+    mean, mean_low, var_low = (xp.zeros(shape, dtype) for _ in range(3))
+    count_low = xp.asarray(low, dtype=dtype)
+    return RunningMoments(mean, xp.ones(shape, dtype), count, mean_low, var_low, count_low)
 
 
 def update_moments(
@@ -278,8 +278,8 @@ def _numbers(where: str, name: str, x: Array, moments: RunningMoments) -> Array:
         _check_moments(where, "moments", moments)
     if not is_array(x):
         x = np.asarray(x)
-    if x.dtype.kind in "OSUMm":
-        raise TypeError(f"{where}: {name} is of dtype {x.dtype}, but it must be of numbers.")
+    if x.dtype.kind in "cOSUMm":
+        raise TypeError(f"{where}: {name} is of dtype {x.dtype}, but it must be of real numbers.")
     return x
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_count
 from jaxvec.spaces._values import Place, path_of
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
@@ -60,9 +61,11 @@ class SharedBlock:
           named: whether it is shared by name instead of by descriptor.
 
         Raises:
+          ValueError: if `num_rows`, or a length of a shape, is no whole number from 0 on.
           TypeError: if elements of the space have no fixed shape.
           OSError: if there is no room for it (a MemoryError if there cannot be).
         """
+        num_rows = check_count("SharedBlock", "num_rows", num_rows, least=0, most=None)
         layout = _Layout()
         self._slots = (
             layout.columns(space, num_rows, None),
@@ -166,7 +169,8 @@ class _Layout:
 
     def slot(self, shape: tuple[int, ...], dtype: Any) -> _Slot:
         """Places one array."""
-        slot = _Slot(self.size, tuple(shape), np.dtype(dtype))
+        lengths = (check_count("SharedBlock", "shape", each, least=0, most=None) for each in shape)
+        slot = _Slot(self.size, tuple(lengths), np.dtype(dtype))
         if slot.dtype.hasobject:
             raise TypeError(f"SharedBlock: an array of {slot.dtype} cannot be shared, use numbers.")
         num_bytes = int(np.prod(slot.shape, dtype=object)) * slot.dtype.itemsize

@@ -93,12 +93,13 @@ def _(space: spaces.MultiBinary, x: PyTree) -> Any:
 @_holds.register
 def _(space: spaces.Box, x: PyTree) -> Any:
     if not _is_array(x):
-        x = _from_list(x)
-        if not _is_traced(x):
-            try:
-                x = np.asarray(x, dtype=space.dtype)
+        listed = _from_list(x)
+        if not _is_traced(listed):
+            try:  # of what came: an array of wider numbers would be cut off
+                listed = np.asarray(x, dtype=space.dtype)
             except (ValueError, TypeError, OverflowError):
                 return False
+        x = listed
     if x.shape != space.shape or not _castable(x, space):
         return False
     return _between(x, space.low, space.high)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._arguments import check_count
+from jaxvec.core._xp import is_array
 from jaxvec.spaces._device import clipped
 
 
@@ -108,7 +110,10 @@ def _first(space: Any, *names: str) -> Any:
 
 def _shape(shape: Any) -> tuple[int, ...]:
     """Returns a shape as a tuple; some libraries give a number for one axis."""
-    return tuple(int(length) for length in (shape if isinstance(shape, Sequence) else [shape]))
+    lengths = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
+    # Whole numbers of other libraries may be arrays without axes.
+    plain = [each.item() if is_array(each) else each for each in lengths]
+    return tuple(check_count("shape", "length", each, least=0, most=None) for each in plain)
 
 
 def _discrete(counts: Any, start: int) -> spaces.Space[Any]:

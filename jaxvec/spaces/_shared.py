@@ -45,7 +45,9 @@ def create_shared_memory(space: spaces.Space[Any], n: int = 1, ctx: Any = multip
       CustomSpaceError: if the function is not registered for the space.
       TypeError: if `space` is no gymnasium space, or has no fixed shape (Graph, Sequence).
     """
-    check_count("create_shared_memory", "n", n, least=0, most=None)
+    n = check_count(
+        "create_shared_memory", "n", n, least=0, most=None
+    )  # ctypes takes Python's only
     return gym_utils.create_shared_memory(space, n, ctx)
 
 
@@ -218,6 +220,10 @@ def _write(
     if not memory.size and 0 in shape:
         return lambda: None  # how many rows of no bytes there are, nobody knows
     columns = memory.reshape(-1, *shape)
+    if isinstance(index, bool) or not isinstance(index, int | np.integer):
+        raise TypeError(
+            f"write_to_shared_memory: index={index!r} is no whole number; it says which row is written."
+        )
     if not 0 <= index < len(columns):
         raise ValueError(
             f"{named(index, place)}: there is no such row of {space}; the rows are 0 to "

@@ -221,8 +221,10 @@ def _misfits(array: Any, cast: Any) -> Any:
         return (array != 0) & (array != 1)
     limits = np.iinfo(cast.dtype)
     if array.dtype.kind == "f":
-        # The greatest integer may be no float; one above it is a power of two, and is.
-        inside = (array >= float(limits.min)) & (array < float(limits.max) + 1)
+        # The greatest integer may be no float; one above it is a power of two, and is. float16
+        # has neither.
+        wide = array.astype(np.float64)
+        inside = (wide >= float(limits.min)) & (wide < float(limits.max) + 1)
         return ~inside | (array != np.floor(array))
     return (array < limits.min) | (array > limits.max)
 

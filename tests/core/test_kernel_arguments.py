@@ -45,7 +45,7 @@ def test_what_are_no_moments_is_refused(function, moments):
 def test_what_are_no_numbers_is_refused(function, batch):
     arguments = (MOMENTS, batch) if function is update_moments else (batch, MOMENTS)
     with pytest.raises(
-        TypeError, match=rf"{function.__name__}: (x|batch) is of dtype .* of numbers"
+        TypeError, match=rf"{function.__name__}: (x|batch) is of dtype .* of real numbers"
     ):
         function(*arguments)
 
@@ -83,3 +83,13 @@ def test_a_switch_is_set_to_true_or_false(training):
     spec = VecSpec(2, spaces.Box(-1, 1, (1,)), spaces.Discrete(2), backend="numpy")
     with pytest.raises(ValueError, match=r"(?s)set_training: training=.* must be True or False"):
         set_training(normalize_reward().init(spec, None), training)
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_complex_numbers_are_no_samples(xp):
+    moments = init_moments((2,), "numpy" if xp is np else "jax")
+    numbers = xp.ones((3, 2)) * 1j
+    with pytest.raises(TypeError, match="real numbers"):
+        update_moments(moments, numbers)
+    with pytest.raises(TypeError, match="real numbers"):
+        standardize(numbers, moments)

@@ -572,3 +572,17 @@ def test_samples_without_numbers_are_counted(backend: str) -> None:
     moments = update_moments(moments, batch, mask)
     assert float(moments.count) == pytest.approx(5.0001)
     assert moments.mean.shape == moments.var.shape == (0,)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_every_word_of_fresh_moments_is_a_buffer_of_its_own(backend):
+    fields = init_moments((2,), backend)
+    if backend == "numpy":
+        assert not any(
+            np.shares_memory(one, other)
+            for index, one in enumerate(fields)
+            for other in fields[:index]
+        )
+    else:  # JAX refuses to overwrite one buffer twice
+        updated = jax.jit(update_moments, donate_argnums=0)(fields, jnp.ones((4, 2)))
+        assert float(updated.count) == pytest.approx(4.0001)

@@ -249,3 +249,11 @@ def processes_of_session(session):
         if int(its_session) == session and state != "Z":
             found.add(int(pid))
     return found
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "shape"), [(-1, (1,)), (True, (1,)), (1.0, (1,)), (2, (-1,)), (2, (1.5,))]
+)
+def test_a_length_that_is_no_count_is_refused(num_rows, shape):
+    with pytest.raises(ValueError, match="must be a whole number from 0 on"):
+        SharedBlock(Box(0, 1, (3,)), num_rows, {"extra": (shape, np.float32)})

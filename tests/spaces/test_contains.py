@@ -198,3 +198,12 @@ def test_a_space_without_a_fixed_shape_is_refused():
         contains(Dict(a=Text(3)), {"a": "x"})
     with pytest.raises(TypeError, match="not a gymnasium space"):
         contains("space", 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [(np.uint8, 300), (np.uint64, -1), (np.int64, 2**63), (np.int8, -129)]
+)
+def test_a_number_in_a_list_that_the_dtype_cannot_hold_lies_outside(dtype, number):
+    limits = np.iinfo(dtype)
+    box = Box(limits.min, limits.max, (1,), dtype)
+    assert not contains(box, [number])

@@ -256,3 +256,9 @@ def test_every_gymnax_environment_is_converted():
                 )
             else:
                 assert got.n == theirs.n
+
+
+@pytest.mark.parametrize("size", [2.5, True, -1, "3", None, (2, -1)])
+def test_a_size_that_is_no_count_is_refused(size):
+    with pytest.raises(ValueError, match="must be a whole number from 0 on"):
+        space_of_size(size)

@@ -194,3 +194,18 @@ def test_errors_about_the_space_itself_are_gymnasiums(function, arguments):
 @pytest.mark.parametrize("method", METHODS)
 def test_processes_of_every_start_method_write_their_rows(method):
     assert run_script("shared", method) == "ok"
+
+
+def test_counts_of_numpy_make_shared_memory_too():
+    space = Box(0, 1, (3,))
+    memory = create_shared_memory(space, np.int64(2))
+    assert read_from_shared_memory(space, memory, np.int64(2)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("index", [True, 0.5, "a", None])
+def test_an_index_that_is_no_whole_number_is_refused(index):
+    space = Box(0, 1, (1,))
+    memory = create_shared_memory(space, 2)
+    with pytest.raises(TypeError, match="no whole number"):
+        write_to_shared_memory(space, index, np.ones(1, np.float32), memory)
+    assert not read_from_shared_memory(space, memory, 2).any()

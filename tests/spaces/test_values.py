@@ -323,3 +323,14 @@ def test_a_number_of_environments_that_cannot_be_is_refused(space, n):
             ValueError, match=rf"{function.__name__}: n=.* a whole number from 0 on"
         ):
             function(space, n)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_no_infinity_of_half_precision_is_written_as_a_whole_number(dtype, number):
+    limits = np.iinfo(dtype)
+    space = Box(limits.min, limits.max, (1,), np.dtype(dtype).type)
+    columns = np.zeros((1, 1), dtype)
+    with pytest.raises(ValueError, match="does not fit"):
+        write_row(columns, space, 0, np.array([number], np.float16))
+    assert columns == 0
