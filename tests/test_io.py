@@ -689,10 +689,12 @@ def test_statistics_and_checkpoints_are_not_taken_for_each_other(tmp_path: Path)
     save_statistics(tmp_path / "s.npz", state)
     save(tmp_path / "c.npz", state)
     with pytest.raises(
-        FileFormatError, match="holds a statistics, not a tree: read it by load_stat"
+        FileFormatError, match="holds statistics, not a tree of `save`: read it by load_stat"
     ):
         load(tmp_path / "s.npz", state)
-    with pytest.raises(FileFormatError, match="holds a tree, not a statistics: read it by load"):
+    with pytest.raises(
+        FileFormatError, match="holds a tree of `save`, not statistics: read it by load"
+    ):
         load_statistics(tmp_path / "c.npz", state)
 
 

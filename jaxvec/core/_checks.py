@@ -88,6 +88,12 @@ def check_finite(*, check_inf: bool = True) -> Transform:
 
     def action(state: CheckFiniteState, action: Action) -> tuple[CheckFiniteState, Action]:
         xp, rows = namespace(state.action), state.action.shape[0]
+        for path, x in obs_leaves(action):
+            if xp.shape(x)[:1] != (rows,):
+                raise ValueError(
+                    f"check_finite: the actions{path} have shape {xp.shape(x)}, but each of the {rows} "
+                    f"environments takes one: pass [{rows}, ...]."
+                )
         return CheckFiniteState(bad_rows(action, rows, xp)), action
 
     return Transform(init, reset, update, action)

@@ -96,9 +96,9 @@ def opened(path: Pathlike, kind: str | None = None) -> Iterator[_Found]:
             found = _Found(path, arrays)
             if kind not in (None, found.kind):
                 reader = "load_statistics" if found.kind == "statistics" else "load"
-                what = {"statistics": "statistics", "tree": "a tree of `save`"}
+                words = {"statistics": "statistics", "tree": "a tree of `save`"}
                 raise FileFormatError(
-                    f"{os.fspath(path)} holds {what.get(found.kind, found.kind)}, not {what[str(kind)]}: "
+                    f"{os.fspath(path)} holds {words.get(found.kind, found.kind)}, not {words[str(kind)]}: "
                     f"read it by {reader}."
                 )
             yield found

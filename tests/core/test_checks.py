@@ -202,3 +202,12 @@ def test_the_earliest_step_of_a_rollout_is_named():
     _, out = jax.jit(lambda s, x: jax.lax.scan(layer.update, s, x))(state, stacked)
     with pytest.raises(ValueError, match=r"in row 2 of step 1, obs\[1\] is inf \(2 rows"):
         raise_if_not_finite(out)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_actions_for_another_number_of_environments_are_refused(backend, shape):
+    layer = check_finite()
+    spec = VecSpec(4, spaces.Box(0, 1, (2,)), spaces.Box(0, 1, ()), backend=backend)
+    with pytest.raises(ValueError, match=r"check_finite: the actions have shape .*pass \[4, ...\]"):
+        layer.action(layer.init(spec, None), np.zeros(shape, np.float32))
