@@ -30,7 +30,7 @@ from jaxvec.errors import WorkerTimeoutError
 from jaxvec.vec import SubprocVecEnv
 
 # How likely each fault is in a step of one environment.
-RATES = {"kill": 2e-4, "exit": 2e-4, "raise": 1e-5, "nonsense": 1e-5, "hang": 1e-6}
+RATES = {"kill": 2e-4, "exit": 2e-4, "raise": 1e-5, "nonsense": 1e-5, "hang": 5e-6}
 
 
 class AccidentError(RuntimeError):

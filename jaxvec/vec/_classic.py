@@ -10,6 +10,7 @@ from jaxvec.vec._crew import Options
 from jaxvec.vec._host import HostVecEnv
 from jaxvec.vec._pools import LocalPool
 from jaxvec.vec._processes import SubprocessPool
+from jaxvec.vec._starting import warn_of_fork
 
 EnvFns = Iterable[Callable[[], Any]]
 
@@ -49,7 +50,7 @@ class SubprocVecEnv(HostVecEnv):
     Args:
       env_fns: build one environment each; they are called in the workers.
       start_method: "forkserver" (default where it exists), "spawn", or "fork", which is not safe once
-        threads run (JAX and PyTorch start some).
+        threads run (JAX and PyTorch start some; where JAX is loaded, that is warned of).
       num_workers: how many processes. "auto" is one for each core; where environments wait (for a
         simulator, a network) rather than compute, more are faster, and a warning names the number.
       shared_memory: whether observations, rewards and flags lie in memory that the processes share.
@@ -76,6 +77,7 @@ class SubprocVecEnv(HostVecEnv):
         timeout: float | None = None,
         restart_workers: bool = False,
     ) -> None:
+        warn_of_fork(start_method)
         options = Options(
             start_method,
             num_workers,

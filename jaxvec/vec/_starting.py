@@ -3,6 +3,8 @@
 import itertools
 import multiprocessing as mp
 import os
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing import util
 from typing import Any
@@ -100,6 +102,22 @@ def context_of(start_method: str | None) -> Any:
         known = mp.get_all_start_methods()
         start_method = "forkserver" if "forkserver" in known else "spawn"
     return mp.get_context(start_method)
+
+
+def warn_of_fork(start_method: str | None) -> None:
+    """Warns where worker processes are to be forked from one that has loaded JAX.
+
+    Args:
+      start_method: what was asked for.
+    """
+    if start_method == "fork" and "jax" in sys.modules:
+        warnings.warn(
+            "SubprocVecEnv: start_method='fork' copies this process, in which JAX is loaded, but not JAX's "
+            "threads; a worker that waits for one of them stands still for ever. Leave start_method out (it "
+            "is then 'forkserver', or 'spawn'), or make the VecEnv before JAX is imported.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def shares(num_envs: int, parts: int) -> list[range]:

@@ -12,4 +12,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/faults" in str(item.path):
             item.add_marker(pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"))
+            ours = "ignore:SubprocVecEnv. start_method=.fork:RuntimeWarning"
+            item.add_marker(pytest.mark.filterwarnings(ours))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))

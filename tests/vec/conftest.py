@@ -11,10 +11,12 @@ multiprocessing.set_forkserver_preload(["jaxvec.vec._worker", "tests.vec.host_en
 
 
 def pytest_collection_modifyitems(items):
-    """Forking is tested on purpose: JAX's warning about it is no error here."""
+    """Forking is tested on purpose: warnings about it, JAX's and ours, are no errors here."""
     for item in items:
         if "tests/vec" in str(item.path):
             item.add_marker(pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"))
+            ours = "ignore:SubprocVecEnv. start_method=.fork:RuntimeWarning"
+            item.add_marker(pytest.mark.filterwarnings(ours))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))
 
 
