@@ -73,21 +73,40 @@ def summarize_episodes(
     Raises:
       ValueError: if there are no episode statistics in `timesteps.info`, or a quantile is not from 0 to 1.
     """
-    levels = np.asarray(quantiles, np.float32)
-    if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
-        raise ValueError(
-            f"summarize_episodes: quantiles={quantiles!r}, but they must be numbers from 0 to 1."
-        )
+    levels = check_levels("summarize_episodes", quantiles)
     episode = timesteps.info.get("episode")
     if episode is None:
         raise ValueError(
             f"summarize_episodes: timesteps.info has {sorted(timesteps.info)}, but no 'episode'; put the "
             "layer jaxvec.episode_statistics() on the environments."
         )
-    ended = timesteps.done & timesteps.valid
+    return summarize(episode["r"], episode["l"], timesteps.done & timesteps.valid, levels)
+
+
+def summarize(returns: Array, lengths: Array, ended: Array, levels: Array) -> EpisodeSummary:
+    """Sums up those of some numbers that count.
+
+    Args:
+      returns: of any shape.
+      lengths: of that shape.
+      ended: bool of that shape: which of them count.
+      levels: float32 `[Q]`, the quantiles.
+    """
     count = namespace(ended).sum(ended, dtype=np.int32)
-    returns, lengths = (_spread(episode[name], ended, count, levels) for name in ("r", "l"))
-    return EpisodeSummary(count, returns, lengths)
+    spreads = (_spread(values, ended, count, levels) for values in (returns, lengths))
+    return EpisodeSummary(count, *spreads)
+
+
+def check_levels(where: str, quantiles: Sequence[float]) -> Array:
+    """Returns the quantiles as float32 `[Q]`.
+
+    Raises:
+      ValueError: if one is not from 0 to 1.
+    """
+    levels = np.asarray(quantiles, np.float32)
+    if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"{where}: quantiles={quantiles!r}, but they must be numbers from 0 to 1.")
+    return levels
 
 
 def _spread(values: Array, ended: Array, count: Array, levels: Array) -> Spread:
