@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxvec.core._xp import Namespace
+from jaxvec.core._xp import Namespace, namespace
 from jaxvec.typing import Array
 
 if TYPE_CHECKING:  # the record stands on the kernels
@@ -111,7 +111,9 @@ def merge_float64(
     squares = moments.var * moments.count + var * added
     squares = squares + delta**2 * moments.count * added / total
     mean = moments.mean + delta * added / total
-    return moments._replace(mean=mean, var=squares / total, count=total)
+    # Of nothing nothing comes: a variance times its count, over its count, may be another.
+    var = namespace(total).where(added > 0, squares / total, moments.var)
+    return moments._replace(mean=mean, var=var, count=total)
 
 
 def merge_pairs(

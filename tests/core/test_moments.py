@@ -24,6 +24,7 @@ from jaxvec.core._moments import (
     unstandardize,
     update_moments,
 )
+from tests.modes import in_32_bits
 
 update_on_device = jax.jit(update_moments)
 
@@ -404,6 +405,7 @@ def test_a_batch_of_another_shape_is_refused(backend: str, shape: tuple[int, ...
         update_moments(init_moments((3,), backend), xp.zeros(shape))
 
 
+@in_32_bits("with 64 moments on a device are float64")
 def test_the_shape_of_moments_is_that_of_one_sample() -> None:
     moments = update_on_device(init_moments((3, 2)), jnp.zeros((64, 3, 2)))
     assert moments.mean.shape == moments.var.shape == (3, 2)
@@ -555,6 +557,7 @@ def test_finite_samples_never_give_nan_though_their_squares_are_infinite(
     assert all(np.isfinite(field).all() for field in merged)
 
 
+@in_32_bits("a float64 variance does not end there")
 def test_a_float32_variance_that_ended_comes_down_again() -> None:
     moments = update_on_device(init_moments((1,), "jax"), np.float32([[1e25], [-1e25]]))
     rng = np.random.default_rng(7)

@@ -14,6 +14,7 @@ from jaxvec.core._observation import (
     transpose_image,
 )
 from jaxvec.core._transform import Timestep, VecSpec
+from tests.modes import in_32_bits
 
 BACKENDS = ("numpy", "jax")
 N = 3
@@ -296,6 +297,7 @@ class TestCastObservation:
             with pytest.raises(ValueError, match="does not fit"):
                 cast_observation(dtype).spec(spec)
 
+    @in_32_bits("with 64 they are taken")
     def test_64_bits_are_refused_where_jax_would_make_32_of_them(self, backend):
         spec = VecSpec(N, VECTOR, spaces.Discrete(2), backend=backend)
         layer = cast_observation(np.float64)

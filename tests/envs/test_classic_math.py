@@ -18,6 +18,7 @@ from jaxvec.envs.classic._math import (
     to_float32,
     wrap_angle,
 )
+from tests.modes import in_32_bits
 
 ONE_UNIT = 2.0**-24  # in the last place of float32 numbers just below one
 
@@ -115,6 +116,7 @@ def test_other_dtypes_keep_their_own_accuracy():
         np.testing.assert_allclose(cosine, np.cos(x), rtol=0, atol=1e-15)
 
 
+@in_32_bits("with 64 a Python number is float64")
 def test_the_results_are_strongly_typed_whatever_came_in():
     for x in (jnp.float32(1.0), 1.0):
         for aval in jax.make_jaxpr(sin_cos)(x).out_avals:

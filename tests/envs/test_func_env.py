@@ -14,6 +14,7 @@ from gymnasium.experimental.functional import FuncEnv
 import jaxvec
 from jaxvec.envs import from_gymnasium_func
 from jaxvec.random import keys_from
+from tests.modes import in_32_bits
 
 N = 500
 
@@ -37,6 +38,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "states", "actions"), CASES, ids=["CartPole", "Pendulum"])
+@in_32_bits("gymnasium's CartPoleFunctional mixes 32 and 64")
 def test_a_step_is_what_the_functions_themselves_give_from_equal_states(kind, states, actions):
     random = np.random.default_rng(0)
     states, actions = jnp.asarray(states(random), jnp.float32), jnp.asarray(actions(random))
@@ -61,6 +63,7 @@ def test_a_step_is_what_the_functions_themselves_give_from_equal_states(kind, st
         assert 50 < sum(ended) < 450
 
 
+@in_32_bits("gymnasium's CartPoleFunctional mixes 32 and 64")
 def test_all_rows_move_while_one_starts_anew():
     # Where gymnasium's own vector environment loses the other rows' transitions.
     func_env = CartPoleFunctional()
@@ -73,6 +76,7 @@ def test_all_rows_move_while_one_starts_anew():
     np.testing.assert_allclose(state.env[1], moved, rtol=1e-6, atol=1e-6)
 
 
+@in_32_bits("gymnasium's CartPoleFunctional mixes 32 and 64")
 def test_parameters_may_differ_by_row():
     func_env = CartPoleFunctional()
     params = func_env.default_params.replace(length=jnp.array([0.5, 2.0]))
@@ -178,6 +182,7 @@ def test_cliff_walkings_state_that_changes_its_shape_is_refused_by_the_name_of_i
         jaxvec.vectorize(env, 4)
 
 
+@in_32_bits("the message names the dtypes")
 def test_a_function_that_fails_is_named_with_what_it_was_given():
     class Indexing(Noise):
         def transition(self, state, action, rng, params=None):

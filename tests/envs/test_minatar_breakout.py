@@ -16,6 +16,7 @@ from jaxvec.envs.minatar_breakout import (
     BreakoutState,
     breakout,
 )
+from tests.modes import in_32_bits
 
 STAY, LEFT, RIGHT = 0, 1, 2
 PADDLE, BALL, TRAIL, BRICK = range(4)
@@ -391,6 +392,7 @@ def test_the_spaces_and_the_time_limit_are_those_of_gymnax(peer):
 
 
 @pytest.mark.parametrize("bricks", ["all", "none", "some", "few"])
+@in_32_bits("gymnax's own step mixes 32 and 64")
 def test_every_place_direction_paddle_strike_and_action_steps_as_in_gymnax(peer, bricks):
     """24000 transitions a case: all there are but for the bricks and the trail."""
     grid = np.meshgrid(*map(np.arange, (10, 10, 2, 2, 10, 2, 3)), indexing="ij")
@@ -417,6 +419,7 @@ def test_every_place_direction_paddle_strike_and_action_steps_as_in_gymnax(peer,
     assert_equal_transitions(peer, state, action)
 
 
+@in_32_bits("gymnax's own step mixes 32 and 64")
 def test_the_last_brick_breaks_as_in_gymnax_wherever_it_hangs(peer):
     place, direction = np.meshgrid(np.arange(30), np.arange(4), indexing="ij")
     place, direction = place.ravel(), direction.ravel()
@@ -458,6 +461,7 @@ def play_games(key):
     return jax.tree.map(lambda leaf: leaf.reshape(games * steps), visited)
 
 
+@in_32_bits("gymnax's own step mixes 32 and 64")
 def test_whole_games_run_as_in_gymnax_whoever_plays(peer):
     state, action = jax.tree.map(np.asarray, play_games(jax.random.key(2)))
     assert len(action) == 64_000
@@ -466,6 +470,7 @@ def test_whole_games_run_as_in_gymnax_whoever_plays(peer):
     assert np.any((state.bricks == 0) & (np.asarray(after.bricks) == ALL_BRICKS))
 
 
+@in_32_bits("gymnax's own step mixes 32 and 64")
 def test_a_lost_ball_flies_on_beneath_the_image_as_in_gymnax(peer):
     state = jax.tree.map(lambda leaf: leaf[None], position((8, 4), (1, 1)))
     for _ in range(4):

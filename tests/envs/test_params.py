@@ -14,6 +14,7 @@ from jaxvec.envs import begin, make
 from jaxvec.envs._resets import RESET_SOURCES
 from jaxvec.random import keys_from
 from tests.envs.toys import CounterParams, avals, counter, play, simple
+from tests.modes import in_32_bits
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -84,6 +85,7 @@ def counted():
 
 
 @pytest.mark.parametrize("length", [np.int32(1), jnp.int32(2), np.array(3)])
+@in_32_bits("an int32 is another type than the int64 of the default")
 def test_setting_parameters_between_steps_changes_the_next_step_and_compiles_nothing(length):
     # The defaults are Python numbers: left weak, every strong value would be another type.
     env, step, traces = counted()
@@ -96,6 +98,7 @@ def test_setting_parameters_between_steps_changes_the_next_step_and_compiles_not
     np.testing.assert_array_equal(timestep.reward, 1.0)
 
 
+@in_32_bits("with 64 parameters are of 64")
 def test_whole_numbers_given_for_a_floating_parameter_leave_room_for_fractions():
     env = vectorize(counter(), 2, params=CounterParams(length=3, unit=np.array([1, 2])))
     state, _ = jax.jit(env.reset)(keys_from(0, 2))

@@ -13,6 +13,7 @@ from jaxvec import Policy, random_policy, rollout, vectorize
 from jaxvec.envs import begin
 from jaxvec.random import hash_key
 from tests.envs.toys import CounterParams, avals, counter, simple
+from tests.modes import in_32_bits
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -54,6 +55,7 @@ def test_in_next_step_mode_first_comes_with_the_reset_and_valid_marks_what_is_no
     np.testing.assert_array_equal(action[timestep.valid[:, 0], 0], [0, 0, 2, 0, 0, 2])
 
 
+@in_32_bits("a float32 is another type than the float64 of a Python number")
 def test_weights_in_a_policys_state_may_change_between_chunks_and_compile_nothing():
     traces = []
 

@@ -23,6 +23,7 @@ from tests.envs.toys import (
     play,
     simple,
 )
+from tests.modes import in_32_bits
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -47,6 +48,7 @@ def weak():
     )
 
 
+@in_32_bits("with 64 they become types of 64")
 def test_python_numbers_become_strong_types_that_hold_every_value_they_take():
     _, first, steps, state = play(vectorize(weak(), 2), 2)
     np.testing.assert_array_equal(state.env["ret"], 1.0)  # an int32 would have stayed 0
@@ -118,6 +120,7 @@ OBSERVED = [
 
 
 @pytest.mark.parametrize(("space", "obs", "dtype"), OBSERVED, ids=str)
+@in_32_bits("with 64 JAX has the dtypes of all spaces")
 def test_observations_leave_in_the_dtype_of_their_space(space, obs, dtype):
     env = vectorize(observing(space, obs), 2)
     state, first = env.reset(KEYS)

@@ -11,6 +11,7 @@ from jaxvec import episode_statistics, random_policy, rollout, vectorize, wrap
 from jaxvec.envs import begin
 from jaxvec.random import keys_from
 from tests.envs.toys import counter, observing, simple
+from tests.modes import in_32_bits
 
 U8 = spaces.Box(0, 255, (2,), np.uint8)
 KEYS = keys_from(0, 2)
@@ -106,6 +107,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("fault", REFUSED)
+@in_32_bits("the messages name the dtypes")
 def test_what_does_not_fit_is_refused_by_the_name_of_the_leaf_before_anything_runs(fault):
     env, message = REFUSED[fault]
     with pytest.raises(ValueError, match=message):
@@ -154,6 +156,7 @@ def test_actions_of_a_dtype_that_would_be_cut_off_are_refused_while_tracing(spac
 
 
 @pytest.mark.parametrize("number", [2**40, -(2**31) - 1, 2**63])
+@in_32_bits("64 cut nothing off")
 def test_whole_numbers_that_32_bits_would_cut_off_are_refused_with_their_value(number):
     env = vectorize(counter(), 2)
     state, _ = env.reset(KEYS)

@@ -18,7 +18,7 @@ TRUNCATE, TERMINATE, BOTH = 1, 2, 3  # the actions that end an episode of the co
 
 def draw(key: Any) -> Any:
     """Draws an integer of 20 bits, which float32 holds exactly."""
-    return (jax.random.bits(key) >> 12).astype(jnp.int32)
+    return (jax.random.bits(key, dtype=jnp.uint32) >> 12).astype(jnp.int32)
 
 
 class CounterParams(NamedTuple):

@@ -24,6 +24,7 @@ from jaxvec import Env, episode_statistics, vectorize, wrap
 from jaxvec.envs import make
 from jaxvec.spaces import sample
 from jaxvec.vec import JaxVecEnv
+from tests.modes import in_32_bits
 from tests.vec.jax_envs import draws, random_actions
 
 LIBRARIES = pytest.mark.parametrize("lib", [jv, sb3], ids=["jaxvec", "sb3"])
@@ -149,6 +150,7 @@ def test_a_monitor_sums_what_every_step_paid(lib, tmp_path):
 
 
 @LIBRARIES
+@in_32_bits("with 64 the info is float64")
 def test_a_monitor_logs_what_the_info_says_at_an_episodes_end(lib, tmp_path):
     path = str(tmp_path / "log.monitor.csv")
     base = JaxVecEnv(vectorize(draws(BOX_ACTIONS), 1), info_keys=["draw"])
