@@ -21,6 +21,7 @@ from jaxvec.errors import ClosedError, JaxvecError, MissingExtraError
 from jaxvec.io._targets import check_target
 
 EXT = "monitor.csv"
+_LONGEST_ROW = 1 << 16  # bytes
 
 FilePath = str | os.PathLike[str]
 
@@ -56,6 +57,8 @@ class ResultsWriter:
         mode = "w" if override_existing else "a"
         self.file_handler = open(self.filename, mode, newline="\n")  # noqa: SIM115
         self.logger = csv.DictWriter(self.file_handler, fieldnames=("r", "l", "t", *extra_keys))
+        if not override_existing:
+            _end_last_row(self.filename, len(self.logger.fieldnames))
         self._rows = csv.writer(self.file_handler)
         if override_existing:
             self.file_handler.write(f"#{json.dumps(header or {})}\n")
@@ -206,13 +209,31 @@ def _damage_told(name: str) -> Iterator[None]:
 
 
 def _whole_rows(file: TextIO) -> list[str]:
-    """Returns the lines that follow, without a last row that was cut off: no line end, and too few fields."""
+    """Returns the lines that follow, without a last row that was cut off."""
     lines = file.readlines()
-    if lines and not lines[-1].endswith("\n"):
-        fields = lines[-1].split(",")
-        if len(fields) < len(lines[0].split(",")) or not fields[-1]:
-            lines.pop()
+    if lines and _is_cut_off(lines[-1], len(lines[0].split(","))):
+        lines.pop()
     return lines
+
+
+def _is_cut_off(line: str, num_fields: int) -> bool:
+    """Tells whether a crash cut off a row: it has no line end, and too few fields."""
+    fields = line.split(",")
+    return not line.endswith("\n") and (len(fields) < num_fields or not fields[-1])
+
+
+def _end_last_row(name: str, num_fields: int) -> None:
+    """Lets what is appended to a file begin a new row: one that a crash cut off is taken out."""
+    with open(name, "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LONGEST_ROW))
+        last = file.read().rpartition(b"\n")[2]
+        if not last:
+            return
+        if size > len(last) and _is_cut_off(last.decode(errors="replace"), num_fields):
+            file.truncate(size - len(last))
+        else:
+            file.write(b"\r\n")
 
 
 def _header(name: str, line: str) -> dict[str, Any]:

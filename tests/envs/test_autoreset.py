@@ -273,7 +273,7 @@ def test_a_repeated_action_stops_where_the_episode_ends_and_its_rewards_are_summ
         observe=lambda t: jnp.float32([t]),
         reward=1.0,
         terminated=lambda t: t >= length,
-        info=lambda t: {"t": t, "metrics": {"one": t * 0 + 1, "t": t * 1.0}},
+        info=lambda t: {"t": t, "metrics": {"one": t * 0 + 1, "t": jnp.float32(t)}},
     )
     env = vectorize(env, 2, action_repeat=4, max_episode_steps=limit, autoreset_mode=mode)
     _, _, steps, _ = play(env, 1)

@@ -62,7 +62,8 @@ def counter(
         obs = observe(state, draw(key))
         terminated = (state.t >= params.length) | (action == TERMINATE) | (action == BOTH)
         truncated = (action == TRUNCATE) | (action == BOTH)
-        return state, obs, params.unit * reward(state.t), terminated, truncated, info(state, action)
+        paid = params.unit * jnp.float32(reward(state.t))
+        return state, obs, paid, terminated, truncated, info(state, action)
 
     fields = {
         "params": CounterParams(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from jaxvec.vec import (
@@ -153,6 +154,8 @@ def made(backend: str, length: int = 3, count: int = 2, **options: Any) -> Any:
 
 
 BACKENDS = [*HOST, "jax"]
+COMPILED = pytest.param("jax", marks=pytest.mark.long)
+"""For laws that other tests hold for compiled layers too: to compile them again takes seconds."""
 
 ALL = "monitor, normalize, stack"
 HOST_STACKS = [

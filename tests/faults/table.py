@@ -227,6 +227,7 @@ A6.1 a keyword of the info is told and logged, one that is lacking is named
 A6.3 each environment has a log of its own
   faults/test_monitoring each_environment_has_a_log_of_its_own
   vec/test_wrappers_make each_rank_has_a_monitor_file
+  faults/test_files rows_that_are_appended_run_together_with_no_row_that_was_cut_off
 A6.4 logs are SB3's byte by byte
   vec/test_wrappers_monitor the_file_of_a_monitor_is_sb3s_byte_by_byte
   vec/test_wrappers_monitor the_file_of_a_vec_monitor_is_sb3s_byte_by_byte

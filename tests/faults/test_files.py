@@ -229,6 +229,20 @@ def test_a_row_that_a_crash_cut_off_is_left_out(row, tmp_path):
     assert read_log(path).returns.tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("last", "returns"), [("4,5", [1, 2]), ("4,5,6", [1, 4, 2]), ("", [1, 2])], ids=repr
+)
+def test_rows_that_are_appended_run_together_with_no_row_that_was_cut_off(last, returns, tmp_path):
+    path = tmp_path / "x.monitor.csv"
+    path.write_text(HEADER + "r,l,t\r\n1,2,3\r\n" + last, newline="")
+    env = Monitor(Counter(2), str(path), override_existing=False)
+    env.reset()
+    env.step(0)
+    env.step(0)
+    env.close()
+    assert read_log(path).returns.tolist() == returns
+
+
 def test_a_log_of_no_episodes_has_its_columns_and_no_rows(tmp_path):
     pytest.importorskip("pandas")
     with pytest.raises(LoadMonitorResultsError, match="there is no file"):

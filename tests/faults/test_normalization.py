@@ -5,9 +5,9 @@ import pytest
 from gymnasium import spaces
 
 from jaxvec.vec import JaxVecEnv, VecNormalize
-from tests.faults.backends import BACKENDS, HOST, Counter, filled, made
+from tests.faults.backends import COMPILED, HOST, Counter, filled, made
 
-every_backend = pytest.mark.parametrize("backend", BACKENDS)
+every_backend = pytest.mark.parametrize("backend", [*HOST, COMPILED])
 every_host = pytest.mark.parametrize("backend", HOST)
 PICTURED = spaces.Dict(
     img=spaces.Box(0, 255, (4, 5, 3), np.uint8), speed=spaces.Box(-1000, 1000, (2,), np.float32)
