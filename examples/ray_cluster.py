@@ -32,6 +32,12 @@ def make() -> gym.Env:
     return Fragile(gym.make("CartPole-v1"))
 
 
+def upright(rng: np.random.Generator, obs: np.ndarray) -> np.ndarray:
+    """A policy that travels to the actors: pushes to the side the poles lean to; obs: `[g, 4]`."""
+    del rng  # it draws nothing
+    return (obs[:, 2] > 0).astype(int)
+
+
 def main(address: str | None = None) -> None:
     """Compares actors with one process, and lets one of them die."""
     here = jaxvec.DummyVecEnv([make] * 8)
@@ -50,6 +56,12 @@ def main(address: str | None = None) -> None:
             for one, other in zip(here.step(actions)[:3], there.step(actions)[:3], strict=True):
                 assert np.array_equal(one, other)  # the same numbers, wherever they are
         print("50 steps of 8 environments are equal to those in one process")
+
+        # Many steps in one call, where the policy goes to the environments: what Ray costs is paid once.
+        obs, actions, timestep = jaxvec.rollout_in_actors(there, upright, 100)
+        assert obs.shape == (100, 8, 4)
+        assert np.array_equal(actions, upright(None, obs.reshape(-1, 4)).reshape(100, 8))
+        print("100 steps in one call of each actor:", int(timestep.done.sum()), "episodes ended")
 
         # An actor dies. It is started again, and the episodes that it took along end as truncated.
         there.set_attr("fails", True, indices=5)

@@ -71,7 +71,10 @@ _HOMES = {
     "vec._monitor": ("VecMonitor",),
     "vec._monitor_env": ("Monitor",),
     "vec._normalize": ("VecNormalize",),
-    "vec._ray": ("RayVecEnv",),
+    "vec._ray": (
+        "RayVecEnv",
+        "rollout_in_actors",
+    ),
     "vec._results": (
         "LoadMonitorResultsError",
         "ResultsWriter",

@@ -18,7 +18,7 @@ _HOMES = {
     "_monitor": ("VecMonitor",),
     "_monitor_env": ("Monitor",),
     "_normalize": ("VecNormalize",),
-    "_ray": ("RayVecEnv",),
+    "_ray": ("RayVecEnv", "rollout_in_actors"),
     "_results": ("LoadMonitorResultsError", "ResultsWriter", "get_monitor_files", "load_results"),
     "_sync": ("sync_envs_normalization", "unwrap_vec_normalize"),
     "_transform": ("VecTransform",),

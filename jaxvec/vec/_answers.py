@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from jaxvec.vec._channel import dumps, fault_of
+from jaxvec.vec._chunk import Chunk
 from jaxvec.vec._columns import Carried, Columns, take_rows
 from jaxvec.vec._serve import Group, Served
 from jaxvec.vec._utils import same_space
@@ -51,7 +52,7 @@ class Answer(NamedTuple):
     """What a command led to."""
 
     message: bytes | None  # pickled; None where the columns say it all
-    arrays: Carried = []  # noqa: RUF012  rows of columns that travel beside it; never written
+    arrays: Carried | Chunk = []  # noqa: RUF012  what travels beside it; never written
 
 
 class Answerer:
@@ -78,6 +79,9 @@ class Answerer:
             result = call()
             if isinstance(result, Served):
                 result, arrays = self._with_carried(result)
+            if isinstance(result, Chunk):
+                said = dumps((result.infos, result.reset_infos))
+                return Answer(said, result._replace(infos={}, reset_infos={}))
             if result is None:
                 return Answer(None, arrays)
             try:

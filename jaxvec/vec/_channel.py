@@ -90,11 +90,20 @@ def dumps(message: Any) -> bytes:
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except Exception:  # pickle raises whatever the object raises
-        try:
-            pickled: bytes = cloudpickle.dumps(message)
-        except Exception as error:
-            raise TypeError(f"it cannot be pickled: {type(error).__name__}: {error}") from error
-        return pickled
+        return dumps_by_value(message)
+
+
+def dumps_by_value(message: Any) -> bytes:
+    """Pickles a message so that no other process needs this one's main module.
+
+    Raises:
+      TypeError: if that cannot be done.
+    """
+    try:
+        pickled: bytes = cloudpickle.dumps(message)
+    except Exception as error:
+        raise TypeError(f"it cannot be pickled: {type(error).__name__}: {error}") from error
+    return pickled
 
 
 class Fault(NamedTuple):

@@ -8,10 +8,13 @@ import pickle
 import platform
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from jaxvec.vec._answers import Answer, Answerer, build
 from jaxvec.vec._channel import dumps, fault_of
+from jaxvec.vec._chunk import Chunk, HostPolicy, roll_out
 from jaxvec.vec._columns import columns_of
 from jaxvec.vec._serve import Group
 
@@ -55,18 +58,31 @@ class GroupActor:
         Args:
           num_envs: N.
         """
-        columns = columns_of(self._group.envs[0].observation_space, num_envs)
-        self._group.bind(columns)
-        self._answerer = Answerer(self._group, columns, apart=True)
+        self._columns = columns_of(self._group.envs[0].observation_space, num_envs)
+        self._group.bind(self._columns)
+        self._answerer = Answerer(self._group, self._columns, apart=True)
+        self._rng = np.random.default_rng()
 
-    def do(self, message: bytes) -> Answer:
+    def do(self, command: str, message: bytes) -> Answer:
         """Does a command.
 
         Args:
-          message: the name and the arguments of `Group`'s method.
+          command: its name.
+          message: the arguments of `Group`'s method, or of `_roll_out`.
         """
-        name, arguments = pickle.loads(message)
-        return self._answerer.answer(name, partial(self._group.do, name, arguments))
+        return self._answerer.answer(command, partial(self._done, command, message))
+
+    def _done(self, command: str, message: bytes) -> Any:
+        self._group.current = self._group.rows.start
+        arguments = pickle.loads(message)  # here, so that what it raises is an answer too
+        if command == "rollout":
+            return self._roll_out(*arguments)
+        return self._group.do(command, arguments)
+
+    def _roll_out(self, policy: HostPolicy, num_steps: int, seed: int | None) -> Chunk:
+        if seed is not None:
+            self._rng = np.random.default_rng([seed, self._group.rows.start])
+        return roll_out(self._group, self._columns, policy, num_steps, self._rng)
 
     def close(self) -> bytes | None:
         """Closes the environments; returns a `Fault` where that raised."""

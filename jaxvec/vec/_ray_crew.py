@@ -22,6 +22,7 @@ GRACE = 1.0  # seconds that actors have to end in after a fault
 LOOK = 0.5  # seconds between looks whether an actor has died while others are busy
 _PATIENCE = 60.0  # seconds without actors after which it is said that the cluster may have no room
 _KILLED = 2.0  # seconds that killed actors have to be gone in
+_LARGE = 100_000  # bytes: what Ray itself would store for each call
 _OURS = (  # options of actors that would break what the pool promises
     *("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups"),
     *("name", "namespace", "lifetime", "get_if_exists"),
@@ -173,6 +174,10 @@ class RayCrew:
         """Lets actors make room for their results. Calls of an actor are done in order: no need to wait."""
         for actor in actors:
             actor.handle.bind.remote(self._num_envs)
+
+    def shared(self, message: bytes) -> Any:
+        """Returns what to send to all actors in place of a message: a large one is stored once for all."""
+        return self.ray.put(message) if len(message) > _LARGE else message
 
     def wait(self, calls: list[Any], count: int, seconds: float) -> list[Any]:
         """Waits until `count` of some calls have come back, or the time is over; returns all that have."""

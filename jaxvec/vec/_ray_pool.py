@@ -2,12 +2,14 @@
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from jaxvec.core._xp import map_obs
 from jaxvec.errors import NotPendingError, WorkerDiedError
 from jaxvec.vec._answers import Answer
-from jaxvec.vec._channel import dumps
+from jaxvec.vec._channel import dumps_by_value
+from jaxvec.vec._chunk import Chunk, joined, with_losses
 from jaxvec.vec._columns import columns_of
 from jaxvec.vec._crew import common_spaces
 from jaxvec.vec._pools import checked_env_fns
@@ -16,7 +18,7 @@ from jaxvec.vec._ray_crew import GRACE, LOOK, Actor, Options, RayCrew
 from jaxvec.vec._running import Ending
 from jaxvec.vec._serve import Served
 from jaxvec.vec._starting import shares
-from jaxvec.vec._worker_pool import Terms, WorkerPool, in_order
+from jaxvec.vec._worker_pool import STEPS, Terms, WorkerPool, in_order
 
 
 class _Call(NamedTuple):
@@ -49,6 +51,7 @@ class RayPool(WorkerPool):
         ] = {}  # under way, by Ray's reference, in the order they were sent
         self._arrived: list[int] = []  # rows of the command `rows` that are back
         self._row_replies: list[Any] = []  # what was said of them
+        self._num_steps = 0  # of the command `rollout`
         self._crew = RayCrew(env_fns, options)
         try:
             count = self._crew.cores() if options.num_actors == "auto" else options.num_actors
@@ -67,8 +70,11 @@ class RayPool(WorkerPool):
     def send(self, command: str, payload: Any) -> None:
         """Sends a command to the actors that it concerns."""
         skipped = self._prepare(command)
+        if command == "rollout":
+            self._send_rollout(payload, skipped)
+            return
         mail = [
-            (post, dumps((command, post.part)))
+            (post, dumps_by_value(post.part))
             for post in posts(self._crew.actors, command, payload, skipped)
         ]
         # All is pickled now: what cannot be is refused before anything is sent.
@@ -79,16 +85,38 @@ class RayPool(WorkerPool):
             self._arrived += [row for row in rows if row in skipped]
         if command == "sticky" and self._losses is not None:
             self._losses.sticky.update(payload)
+        self._tell_all(
+            [
+                (post.to, message, post.places, [rows[place] for place in post.places])
+                for post, message in mail
+            ]
+        )
+
+    def _send_rollout(self, payload: Any, skipped: Container[int]) -> None:
+        """Sends a policy; a group that has lost a row stands still, as nobody has heard of that yet."""
+        message = dumps_by_value(payload)
+        self._begin("rollout", range(self.num_envs))
+        self._num_steps = payload[1]
+        shared = self._crew.shared(message)
+        self._tell_all(
+            [
+                (actor, shared, (), actor.rows)
+                for actor in self._crew.actors
+                if not any(row in skipped for row in actor.rows)
+            ]
+        )
+
+    def _tell_all(self, mail: Sequence[tuple[Actor, Any, Sequence[int], Sequence[int]]]) -> None:
         try:
-            for post, message in mail:
-                self._mail[post.to.number] = message, post.places
-                self._call(post.to, message, [rows[place] for place in post.places])
+            for actor, message, places, rows in mail:
+                self._mail[actor.number] = message, places
+                self._call(actor, message, rows)
         except BaseException:
-            self._shut(f"`{command}` was interrupted while it was sent.", GRACE)
+            self._shut(f"`{self._command}` was interrupted while it was sent.", GRACE)
             raise
 
-    def _call(self, actor: Actor, message: bytes, rows: Sequence[int]) -> None:
-        self._calls[actor.handle.do.remote(message)] = _Call(actor, rows)
+    def _call(self, actor: Actor, message: Any, rows: Sequence[int]) -> None:
+        self._calls[actor.handle.do.remote(self._command, message)] = _Call(actor, rows)
 
     def recv(self, min_rows: int | None = None) -> Any:
         """Waits for what came of the command."""
@@ -101,8 +129,28 @@ class RayPool(WorkerPool):
         command, replies, mail = self._finished()
         if command == "ask":
             return in_order(replies, mail)
+        if command == "rollout":
+            return self._chunk(replies)
         said = [reply for reply in replies.values() if reply is not None]
         return self._served(command, said, self._rows)
+
+    def _chunk(self, replies: dict[int, Chunk | None]) -> Chunk:
+        """Joins the chunks of all actors; rows that were lost end in the first step, and stand still then."""
+        parts = [
+            (actor.rows, chunk)
+            for actor in self._crew.actors
+            if (chunk := replies.get(actor.number)) is not None
+        ]
+        whole = joined(self.columns, self.action_space, self._num_steps, parts)
+        if self._losses is not None:
+            lost = sorted(self._losses.rows)
+            resets = self._losses.report(self.columns, lost)
+            whole = with_losses(whole, self.columns, lost)
+            whole.reset_infos.update({row: resets.get(row, {}) for row in lost})
+        map_obs(lambda column, seen: column.__setitem__(..., seen[-1]), self.columns.obs, whole.obs)
+        if self._losses is not None:
+            self._losses.remember(self.columns, None)
+        return whole
 
     def _recv_rows(self, min_rows: int) -> Served:
         while len(self._arrived) < min_rows:
@@ -154,13 +202,13 @@ class RayPool(WorkerPool):
         number = worker.number
         lost = [each for each, call in self._calls.items() if call.actor.number == number]
         rows = [row for each in lost for row in self._calls.pop(each).rows]
-        if self._command in ("step", "rows"):
+        if self._command in STEPS:
             self._keep(_Call(worker, rows), None)
         else:
             self._call(worker, self._mail[number][0], rows)
 
     def _exchange(self, worker: Actor, command: str, part: tuple[Any, ...]) -> Any:
-        call = worker.handle.do.remote(dumps((command, part)))
+        call = worker.handle.do.remote(command, dumps_by_value(part))
         timeout = self._terms.timeout
         began = time.monotonic()
         while not self._crew.wait([call], 1, LOOK):
@@ -174,8 +222,11 @@ class RayPool(WorkerPool):
 
 
 def _reply(answer: Answer) -> Any:
-    """Returns an answer as what was said: `Served`, a list of answers, a `Fault`, or None."""
-    said = None if answer.message is None else pickle.loads(answer.message)
+    """Returns what was said: `Served`, a `Chunk`, a list of answers, a `Fault`, or None."""
+    said: Any = None if answer.message is None else pickle.loads(answer.message)
+    if isinstance(answer.arrays, Chunk):
+        infos, reset_infos = said
+        return answer.arrays._replace(infos=infos, reset_infos=reset_infos)
     if not answer.arrays:
         return said
     served = Served({}, {}) if said is None else said

@@ -15,7 +15,8 @@ from jaxvec.vec._pools import Pool
 from jaxvec.vec._running import Ending, timed_out
 from jaxvec.vec._serve import Info, Served
 
-_ENDS_THE_POOL = ("step", "rows", "reset")
+STEPS = ("step", "rows", "rollout")
+_ENDS_THE_POOL = (*STEPS, "reset")
 
 
 class NumberedWorker(Protocol):
@@ -95,7 +96,7 @@ class WorkerPool(Pool):
                 "Make a new one."
             )
         lost = self._losses.rows if self._losses is not None else ()
-        return lost if command in ("step", "rows") else ()
+        return lost if command in STEPS else ()
 
     def _begin(self, command: str, rows: Sequence[int]) -> None:
         """Notes that a command is being sent."""
