@@ -16,6 +16,7 @@ from jaxvec.vec._monitor import VecMonitor as VecMonitor
 from jaxvec.vec._monitor_env import Monitor as Monitor
 from jaxvec.vec._normalize import VecNormalize as VecNormalize
 from jaxvec.vec._ray import RayVecEnv as RayVecEnv
+from jaxvec.vec._ray import rollout_in_actors as rollout_in_actors
 from jaxvec.vec._results import LoadMonitorResultsError as LoadMonitorResultsError
 from jaxvec.vec._results import ResultsWriter as ResultsWriter
 from jaxvec.vec._results import get_monitor_files as get_monitor_files

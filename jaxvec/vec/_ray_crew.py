@@ -55,6 +55,7 @@ class _Cast:
 
     def __init__(self, ray: Any, is_ours: bool) -> None:
         self._ray, self._is_ours, self._caller = ray, is_ours, os.getpid()
+        self._connection = _connection(ray)
         self.actors: list[Actor] = []
 
     def end(self, timeout: float) -> Ending:
@@ -66,7 +67,8 @@ class _Cast:
         ray, deadline = self._ray, time.monotonic() + timeout
         ending = Ending([], [])
         actors, self.actors = self.actors, []
-        if os.getpid() != self._caller or not ray.is_initialized():  # a fork, or Ray was shut down
+        # In a fork, or after ray.shutdown(), which ends actors too, there is nothing to end.
+        if os.getpid() != self._caller or self._connection != _connection(ray):
             return ending
         try:
             closing = {actor.handle.close.remote(): actor for actor in actors}
@@ -133,42 +135,40 @@ class RayCrew:
         return self._built(self.actors)
 
     def _built(self, actors: Sequence[Actor]) -> list[Built]:
-        calls = [
-            actor.handle.start.remote(actor.rows, self._env_fns[actor.rows.start : actor.rows.stop])
+        """Waits until the environments of some actors stand, or one has failed to."""
+        pickled = self._env_fns
+        calls = {
+            actor.handle.start.remote(
+                actor.rows, pickled[actor.rows.start : actor.rows.stop]
+            ): actor
             for actor in actors
-        ]
-        self._await_all(calls, actors)
-        built = []
-        for call, actor in zip(calls, actors, strict=True):
-            actor.place, message = self.result(call, actor, "__init__")
-            answer = pickle.loads(message)
-            if isinstance(answer, Fault):
-                raise raised(answer, self._options.owner)
-            built.append(answer)
-        return built
-
-    def _await_all(self, calls: list[Any], actors: Sequence[Actor]) -> None:
-        """Waits until all actors have started, or one has failed to."""
+        }
+        built: dict[int, Built] = {}
         began, told = time.monotonic(), False
-        while True:
-            ready, late = _wait(self.ray, calls, LOOK)
-            if not late:
-                return
+        while len(built) < len(actors):
+            ready, late = _wait(self.ray, list(calls), LOOK)
             for call in ready:
-                _, message = self.result(call, actors[calls.index(call)], "__init__")
-                if isinstance(pickle.loads(message), Fault):
-                    return
-            if time.monotonic() - began > _PATIENCE and not told:
-                rows = [row for call in late for row in actors[calls.index(call)].rows]
+                actor = calls[call]
+                if actor.number not in built:
+                    actor.place, message = self.result(call, actor, "__init__")
+                    answer = pickle.loads(message)
+                    if isinstance(answer, Fault):
+                        raise raised(answer, self._options.owner)
+                    built[actor.number] = answer
+            if late and time.monotonic() - began > _PATIENCE and not told:
                 told = True
-                warnings.warn(
-                    f"{self._options.owner}: the environments {rows} have not been built after "
-                    f"{_PATIENCE:.0f} seconds. Either they take that long, or Ray has no room for their "
-                    f"actors: ray_options={dict(self._options.ray_options)}, and what is free is "
-                    f"{self.ray.available_resources()}.",
-                    RuntimeWarning,
-                    stacklevel=6,
-                )
+                self._tell_late([row for call in late for row in calls[call].rows])
+        return [built[actor.number] for actor in actors]
+
+    def _tell_late(self, rows: list[int]) -> None:
+        warnings.warn(
+            f"{self._options.owner}: the environments {rows} have not been built after {_PATIENCE:.0f} "
+            "seconds. Either they take that long, or Ray has no room for their actors: "
+            f"ray_options={dict(self._options.ray_options)}, and what is free is "
+            f"{self.ray.available_resources()}.",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
     def bind(self, actors: Sequence[Actor]) -> None:
         """Lets actors make room for their results. Calls of an actor are done in order: no need to wait."""
@@ -210,6 +210,14 @@ class RayCrew:
         """Ends all actors, and leaves Ray."""
         self._at_exit.detach()
         return self._cast.end(grace)
+
+
+def _connection(ray: Any) -> tuple[str, str] | None:
+    """Returns what tells this process's connection to Ray from later ones; None if there is none."""
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_worker_id()
 
 
 def _wait(ray: Any, calls: list[Any], seconds: float) -> tuple[list[Any], list[Any]]:

@@ -131,8 +131,7 @@ class RayPool(WorkerPool):
             return in_order(replies, mail)
         if command == "rollout":
             return self._chunk(replies)
-        said = [reply for reply in replies.values() if reply is not None]
-        return self._served(command, said, self._rows)
+        return self._served(command, list(replies.values()), self._rows)
 
     def _chunk(self, replies: dict[int, Chunk | None]) -> Chunk:
         """Joins the chunks of all actors; rows that were lost end in the first step, and stand still then."""

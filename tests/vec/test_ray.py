@@ -154,6 +154,17 @@ def test_make_vec_env_makes_monitored_environments_in_actors(local_ray):
 
 
 @long
+def test_a_fault_in_one_constructor_does_not_wait_for_the_others(local_ray):
+    hang = functools.partial(CountEnv, fail={"init": "hang"})
+    bad = functools.partial(CountEnv, fail={"init": ValueError("no licence")})
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="no licence") as caught:
+        RayVecEnv([hang, bad], num_actors=2)
+    assert caught.value.__cause__.env_index == 1
+    assert time.monotonic() - began < 60
+
+
+@long
 def test_another_address_than_the_one_in_use_is_refused(local_ray):
     with pytest.raises(ValueError, match=r"address='10.0.0.1:1', but this process is connected"):
         RayVecEnv([CountEnv], address="10.0.0.1:1")
@@ -169,6 +180,7 @@ def run(folder, body, *, kill=False):
     path.write_text(textwrap.dedent(body))
     process = subprocess.Popen(
         [sys.executable, str(path)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -179,7 +191,7 @@ def run(folder, body, *, kill=False):
         below = descendants(process.pid)
         if kill:
             process.kill()
-        rest, errors = process.communicate(timeout=120)
+        rest, errors = process.communicate("go on\n", timeout=120)
     finally:
         process.kill()
     assert kill or process.returncode == 0, errors
@@ -217,12 +229,18 @@ def test_a_ray_that_was_not_running_is_started_and_ends_with_the_last_venv(tmp_p
         print(ray.is_initialized(), other.step([0, 0])[0].tolist())
         other.close()
         print(ray.is_initialized())
+        one = RayVecEnv([CountEnv] * 2, num_actors=1)
+        ray.shutdown()
+        other = RayVecEnv([CountEnv] * 2, num_actors=1)
+        one.close()  # of another Ray, which has ended
+        print(other.reset().shape)
         """,
     )
-    assert output.split("\n")[:3] == [
+    assert output.split("\n")[:4] == [
         "(2, 2) (2, 2)",
         "True [[1.0, 1.0], [1.0, 1.0]]",
         "False",
+        "(2, 2)",
     ]
     assert sum("GroupActor" in title for title in below.values()) == 2
     assert not left
@@ -234,6 +252,7 @@ STEPPING = """
 
     venv = RayVecEnv([CountEnv] * 2, num_actors=2)
     print(venv.reset().shape, flush=True)
+    input()  # until somebody has looked
 """
 
 
