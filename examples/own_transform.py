@@ -12,35 +12,36 @@ import numpy as np
 import jaxvec
 from jaxvec import Timestep, Transform, VecSpec
 from jaxvec.random import hash_key, keys_from
+from jaxvec.typing import Array
 
 
 class Smoothed(NamedTuple):
     """The layer's state."""
 
-    average: object  # float32 [N, *D]
+    average: Array  # float32 [N, *D]
 
 
 def smooth_observation(weight: float) -> Transform:
     """Replaces an observation by `weight * itself + (1 - weight) * the average so far`."""
 
-    def init(spec: VecSpec, keys: object = None) -> Smoothed:
+    def init(spec: VecSpec, keys: Array = None) -> Smoothed:
         if spec.backend == "jax":
             import jax.numpy as xp
         else:
             import numpy as xp
         return Smoothed(xp.zeros((spec.num_envs, *spec.observation_space.shape), np.float32))
 
-    def begun(average: object, obs: object, first: object) -> object:
+    def begun(average: Array, obs: Array, first: Array) -> Array:
         """Rows that open an episode take its first observation as it is."""
         return first.reshape(-1, *[1] * (obs.ndim - 1)) * (obs - average) + average
 
-    def reset(state: Smoothed, step: Timestep, mask: object = None) -> tuple[Smoothed, Timestep]:
+    def reset(state: Smoothed, step: Timestep, mask: Array = None) -> tuple[Smoothed, Timestep]:
         rows = step.first if mask is None else mask
         average = begun(state.average, step.obs, rows.astype(np.float32))
         return Smoothed(average), step.with_obs(average, step.final_obs)
 
     def update(state: Smoothed, step: Timestep) -> tuple[Smoothed, Timestep]:
-        def smoothed(obs: object, average: object) -> object:
+        def smoothed(obs: Array, average: Array) -> Array:
             return np.float32(weight) * obs + np.float32(1 - weight) * average
 
         # On the host `final_obs` has a row for each end only, and `final_rows` says which.

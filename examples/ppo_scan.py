@@ -81,7 +81,8 @@ def make_agent(space: spaces.Space) -> Agent:
     if not discrete and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise SystemExit(f"ppo_scan: actions must be Discrete or a Box of one axis, not {space}.")
     size, start = (int(space.n), int(space.start)) if discrete else (space.shape[0], 0)
-    actor, critic = Network(size, 0.01), Network(1, 1.0)
+    actor: Any = Network(size, 0.01)
+    critic: Any = Network(1, 1.0)
 
     def init(key: Array, spec: jaxvec.VecSpec) -> dict[str, Any]:
         keys, obs = jax.random.split(key), jnp.zeros(spec.observation_space.shape)
@@ -283,7 +284,7 @@ def draw(path: Path, curve: np.ndarray, env_steps: int, title: str) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--env", default="CartPole-v1", help="an id of jaxvec.envs")
     add("--num-steps", type=int, default=150_000, help="of all environments together")

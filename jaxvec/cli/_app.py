@@ -84,6 +84,13 @@ def rollout(
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the episodes' returns.")] = None,
+    video: Annotated[
+        Path | None,
+        typer.Option(
+            help="Record the first steps (500 at most) of the first environments (9 at most), tiled, "
+            "as .mp4."
+        ),
+    ] = None,
     save_stats: Annotated[
         Path | None,
         typer.Option(
@@ -118,6 +125,7 @@ def rollout(
         monitor=monitor,
         plot=plot,
         save_stats=save_stats,
+        video=video,
         num_workers=num_workers,
         devices=devices,
     )

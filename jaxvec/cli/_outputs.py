@@ -16,7 +16,8 @@ def check_outputs(*, monitor: Path | None = None, **others: Path | None) -> None
 
     Args:
       monitor: the log's name, as given.
-      **others: further ones by option, such as `save_stats=`; what is called `plot` is a picture.
+      **others: further ones by option, such as `save_stats=`; what is called `plot` is a picture, `video` a
+        video.
 
     Raises:
       Failure: if one cannot be written, or two are one.
@@ -31,6 +32,10 @@ def check_outputs(*, monitor: Path | None = None, **others: Path | None) -> None
                 from jaxvec.cli._plot import check_plot
 
                 check_plot(path)
+            if name == "video":
+                from jaxvec.cli._video import check_video
+
+                check_video(path)
             real = os.fspath(check_target(option, path))
         if real in taken:
             raise Failure(f"{taken[real]} and {option} are both {path}: give two names.")

@@ -36,6 +36,7 @@ class Request(NamedTuple):
     monitor: Path | None = None
     plot: Path | None = None
     save_stats: Path | None = None
+    video: Path | None = None
     backend: Backend = "scan"
     num_workers: int | None = None  # of "subproc"; None for one per core
     devices: int | None = None  # of "scan" and "jax-vec": how many share the rows; None for no mesh
@@ -79,11 +80,21 @@ def run(request: Request, console: Any) -> Report:
         raise Failure(f"--num-workers is for --backend subproc, not for {request.backend}.")
     if request.devices is not None and request.backend not in ("scan", "jax-vec"):
         raise Failure(f"--devices is for --backend scan and jax-vec, not for {request.backend}.")
-    check_outputs(monitor=request.monitor, plot=request.plot, save_stats=request.save_stats)
+    if request.video is not None and request.backend not in ("scan", "jax-vec"):
+        raise Failure(f"--video is for --backend scan and jax-vec, not for {request.backend}.")
+    check_outputs(
+        monitor=request.monitor,
+        plot=request.plot,
+        save_stats=request.save_stats,
+        video=request.video,
+    )
     tally, files = Tally(request.num_steps), {}
     with contextlib.ExitStack() as stack:
         todo = started(request, console)
         stack.callback(todo.close)
+        if request.video is not None:
+            _record(request, console)
+            files["video"] = str(request.video)
         record = tally.add
         if request.monitor is not None:
             log = stack.enter_context(opened_log(request.monitor, request.env))
@@ -142,9 +153,32 @@ def started(request: Request, console: Any) -> Any:
     if request.devices is not None:
         make_devices(request.devices)
     check_jax(f"--backend {request.backend}" if compiles else None)
-    waiting = console.status("compiling") if console.is_terminal else contextlib.nullcontext()
-    with _warnings_told(console), waiting:
+    with _warnings_told(console), _waiting(console, "compiling"):
         return _compiled(request) if request.backend == "scan" else _stepped(request)
+
+
+def _record(request: Request, console: Any) -> None:
+    from jaxvec.cli._video import MOST_ENVS, MOST_STEPS, record_video
+
+    assert request.video is not None
+    with _warnings_told(console), _waiting(console, "recording"):
+        record_video(
+            request.video,
+            _vectorized(request._replace(num_envs=min(request.num_envs, MOST_ENVS))),
+            load_policy(request.policy),
+            request.seed,
+            min(request.num_steps, MOST_STEPS),
+            stack=request.frame_stack,
+            normalize=request.normalize,
+        )
+
+
+def _waiting(console: Any, doing: str) -> contextlib.AbstractContextManager[Any]:
+    """Shows on a terminal what takes a while."""
+    waiting: contextlib.AbstractContextManager[Any] = (
+        console.status(doing) if console.is_terminal else contextlib.nullcontext()
+    )
+    return waiting
 
 
 @contextlib.contextmanager
