@@ -167,6 +167,8 @@ def merge_moments(moments: RunningMoments, other: RunningMoments) -> RunningMome
         _check_moments("merge_moments", name, each)
     _check_same_samples("merge_moments", moments.mean.shape, other.mean.shape)
     xp = namespace(moments.mean)
+    if xp is np:  # JAX's float32 would make the result float32
+        other = RunningMoments._make(np.asarray(leaf, np.float64) for leaf in other)
     delta = (other.mean - moments.mean) + (other.mean_low - moments.mean_low)
     merged = _merge(xp, moments, delta, other.var + other.var_low, other.count)
     count, low = two_sum(merged.count, merged.count_low + other.count_low)

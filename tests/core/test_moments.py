@@ -416,6 +416,18 @@ def test_the_shape_of_moments_is_that_of_one_sample() -> None:
 # --- 64 bits on the device -----------------------------------------------------------------------
 
 
+def test_a_device_set_merged_into_a_host_set_stays_float64() -> None:
+    batch = np.random.default_rng(0).normal(1e4, 1, (512, 3))
+    host = update_moments(init_moments((3,), "numpy"), batch)
+    device = update_moments(init_moments((3,), "jax"), jnp.asarray(batch, jnp.float32))
+    merged = merge_moments(host, device)
+    as_host = RunningMoments._make(np.asarray(leaf, np.float64) for leaf in device)
+    for leaf, wanted in zip(merged, merge_moments(host, as_host), strict=True):
+        assert isinstance(leaf, np.ndarray | np.float64)
+        assert leaf.dtype == np.float64
+        np.testing.assert_array_equal(leaf, wanted)
+
+
 def test_with_x64_low_words_are_zero_and_merges_equal_numpys() -> None:
     rng = np.random.default_rng(6)
     with jax.enable_x64(True):
