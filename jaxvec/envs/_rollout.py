@@ -91,8 +91,9 @@ def rollout(
       num_steps: T.
       start: where an earlier rollout stopped; None resets all rows first.
       collect: reduces each step inside the scan, so that long rollouts hold no `[T, N]` arrays.
-      progress: show a bar while it runs, by a hundred callbacks to the host: for rollouts that take
-        seconds. What comes out is the same. Without it the compiled program knows nothing of a bar.
+      progress: show a bar while it runs, by about a hundred callbacks to the host of about a millisecond
+        each: for rollouts that take ten seconds and more. What comes out is the same. Without it the
+        compiled program knows nothing of a bar.
 
     Returns:
       The carry to go on from, and `(obs, action, timestep)` with leaves `[T, N, ...]`: `obs` is what the
