@@ -36,10 +36,12 @@ _GROUP = "jaxvec.envs"  # of entry points
 _NAMESPACES: dict[str, NamedFactory | str] = {
     "brax": "jaxvec.envs.adapters._brax:make",
     "craftax": "jaxvec.envs.adapters._craftax:make",
+    "crax": "jaxvec.envs.adapters._brax:make_crax",
     "gymnax": "jaxvec.envs.adapters._gymnax:make",
     "jaxmarl": "jaxvec.envs.adapters._jaxmarl:make",
     "jumanji": "jaxvec.envs.adapters._jumanji:make",
     "navix": "jaxvec.envs.adapters._navix:make",
+    "octax": "jaxvec.envs.adapters._octax:make",
     "pgx": "jaxvec.envs.adapters._pgx:make",
     "playground": "jaxvec.envs.adapters._brax:make_playground",
     "xminigrid": "jaxvec.envs.adapters._xminigrid:make",

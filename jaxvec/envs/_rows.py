@@ -25,6 +25,7 @@ from jaxvec.envs._barrier import computed_once
 from jaxvec.envs._env import Env, name_of
 from jaxvec.envs._params import one_of_params, params_axes, strong_params
 from jaxvec.envs._resets import Opening
+from jaxvec.envs._scatter import caller
 from jaxvec.random import as_impl, hash_key, keys_from
 from jaxvec.spaces import sample
 from jaxvec.typing import Action, Array, Key, PyTree
@@ -94,9 +95,12 @@ class Rows:
                 "(its signature is reset(key, params))."
             )
         rest = () if options is None else (options,)
+        call = caller(keys)
 
         def one(key: Key, params: PyTree) -> Any:
-            state, obs, info = self.env.reset(self._handed(key), params, *rest)
+            state, obs, info = call(
+                lambda key: self.env.reset(key, params, *rest), self._handed(key)
+            )
             return Opening(
                 cast(state, self._env_dtypes),
                 cast(obs, self._obs_dtypes),
@@ -131,14 +135,21 @@ class Rows:
         if self._params_axes is not None:
             columns, axes = (*columns, params), (*axes, self._params_axes)
 
+        call = caller(always)
+
         # Compiled in, parameters are no arguments: Python may branch on them.
         def one(
             key: Key, env: PyTree, action: Action, steps: Array, params: PyTree = self.env.params
         ) -> Stepped:
-            stepped = self._step_once(key, env, action, params, steps)
+            stepped = self._step_once(key, env, action, params, steps, call)
             for repeat in range(1, self._repeat):
                 again = self._step_once(
-                    jax.random.fold_in(key, repeat), stepped.env, action, params, stepped.steps
+                    jax.random.fold_in(key, repeat),
+                    stepped.env,
+                    action,
+                    params,
+                    stepped.steps,
+                    call,
                 )
                 stepped = self._repeated(stepped, again)
             return stepped
@@ -223,10 +234,17 @@ class Rows:
         return params, self._params_axes
 
     def _step_once(
-        self, key: Key, env: PyTree, action: Action, params: PyTree, steps: Array
+        self,
+        key: Key,
+        env: PyTree,
+        action: Action,
+        params: PyTree,
+        steps: Array,
+        call: Callable[..., Any],
     ) -> Stepped:
-        env, obs, reward, terminated, truncated, info = self.env.step(
-            self._handed(key), env, action, params
+        env, obs, reward, terminated, truncated, info = call(
+            lambda key, env, action: self.env.step(key, env, action, params),
+            *(self._handed(key), env, action),
         )
         steps = steps + 1
         terminated, truncated = (

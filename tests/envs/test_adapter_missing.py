@@ -12,10 +12,12 @@ from jaxvec.errors import MissingExtraError
 MODULES = {
     "brax": "brax",
     "craftax": "craftax",
+    "crax": "crax",
     "gymnax": "gymnax",
     "jaxmarl": "jaxmarl",
     "jumanji": "jumanji",
     "navix": "navix",
+    "octax": "octax",
     "pgx": "pgx",
     "playground": "mujoco_playground",
     "xminigrid": "xminigrid",

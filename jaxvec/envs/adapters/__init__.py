@@ -4,7 +4,7 @@ No library is imported before an environment of it is made by its name; an insta
 known by what it has, not by its class.
 """
 
-from jaxvec.envs.adapters._brax import from_brax, from_playground
+from jaxvec.envs.adapters._brax import from_brax, from_crax, from_playground
 from jaxvec.envs.adapters._craftax import from_craftax
 from jaxvec.envs.adapters._func_env import from_gymnasium_func
 from jaxvec.envs.adapters._gymnax import from_gymnax
@@ -12,6 +12,7 @@ from jaxvec.envs.adapters._jaxmarl import agents_as_rows, from_jaxmarl
 from jaxvec.envs.adapters._jumanji import from_jumanji
 from jaxvec.envs.adapters._kinetix import from_kinetix
 from jaxvec.envs.adapters._navix import from_navix
+from jaxvec.envs.adapters._octax import from_octax
 from jaxvec.envs.adapters._pgx import from_pgx
 from jaxvec.envs.adapters._stoa import from_stoa
 from jaxvec.envs.adapters._xminigrid import from_xminigrid
@@ -20,12 +21,14 @@ __all__ = [
     "agents_as_rows",
     "from_brax",
     "from_craftax",
+    "from_crax",
     "from_gymnasium_func",
     "from_gymnax",
     "from_jaxmarl",
     "from_jumanji",
     "from_kinetix",
     "from_navix",
+    "from_octax",
     "from_pgx",
     "from_playground",
     "from_stoa",

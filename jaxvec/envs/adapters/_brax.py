@@ -1,4 +1,4 @@
-"""brax, and MuJoCo Playground, whose environments have brax's shape.
+"""brax, and MuJoCo Playground and CRAX, whose environments have brax's shape.
 
 Their training wrappers go back to a cached first state at an episode's end, lose the last observation and
 take raw keys only. Here the environment beneath them is stepped; `vectorize` does the rest.
@@ -52,6 +52,34 @@ def from_brax(
     return _from_states("brax", env, "sys", max_episode_steps, info_keys)
 
 
+def from_crax(
+    env: Any, *, max_episode_steps: int | None = None, info_keys: Sequence[str] = ()
+) -> Env[Any, Any]:
+    """Makes an environment of one of CRAX, safe reinforcement learning on brax's physics.
+
+    Args:
+      env: CRAX's environment, or its name for `crax.envs.get_environment`. Wrappers that reset, count
+        steps or batch are taken off; others stay.
+      max_episode_steps: the time limit that `vectorize` sets, if it is not to be the environment's own
+        `episode_length` (where it has one).
+      info_keys: entries of `state.info` to hand on; they lie in the state anyway.
+
+    Returns:
+      The environment; what a step costs is `info["metrics"]["cost"]`. Its parameters are the `System`.
+
+    Raises:
+      MissingExtraError: if a name came and CRAX is not installed.
+      TypeError: if `env` is no environment of CRAX.
+      ValueError: if a wrapper that repeats actions came: that is `vectorize(action_repeat=...)`.
+    """
+    if isinstance(env, str):
+        env = library("from_crax", "crax.envs", "crax").get_environment(env)
+    limit = max_episode_steps
+    if limit is None:
+        limit = getattr(getattr(env, "unwrapped", env), "episode_length", None)
+    return _from_states("crax", env, "sys", limit, info_keys)
+
+
 def from_playground(
     env: Any,
     *,
@@ -90,6 +118,12 @@ def make(name: str, **options: Any) -> Env[Any, Any]:
     """Makes `brax:NAME`; options go to brax's environment."""
     env = library(f"make('brax:{name}')", "brax.envs", "brax").get_environment(name, **options)
     return from_brax(env)._replace(metadata={"name": f"brax:{name}"})
+
+
+def make_crax(name: str, **options: Any) -> Env[Any, Any]:
+    """Makes `crax:NAME`; options go to `crax.envs.get_environment`, such as `level=2`."""
+    env = library(f"make('crax:{name}')", "crax.envs", "crax").get_environment(name, **options)
+    return from_crax(env)._replace(metadata={"name": f"crax:{name}"})
 
 
 def make_playground(name: str, **options: Any) -> Env[Any, Any]:
