@@ -172,7 +172,8 @@ def _batched(
         clock, row_keys = state.clock + 1, state.keys
         if keys is not None:
             clock = jnp.zeros_like(clock)
-            row_keys = jnp.where(mask, rows.row_keys(keys), row_keys)
+            # A clone: a choice between keys counts as a use of both (`jax_debug_key_reuse`).
+            row_keys = jnp.where(mask, rows.row_keys(keys), jax.random.clone(row_keys))
         opening = rows.reset(_reset_keys(row_keys, clock), state.params, options)
         resets = state.resets
         if keys is not None and isinstance(resets, Opening):

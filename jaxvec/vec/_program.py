@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxvec.core._transform import Timestep, Transform
 from jaxvec.core._xp import expand_mask
 from jaxvec.envs import BatchedEnv
+from jaxvec.random import as_impl
 from jaxvec.typing import Action, Array, PyTree
 from jaxvec.vec._call import Call, Hand, Shown, in_order
 from jaxvec.vec._packing import Layout
@@ -103,18 +104,22 @@ class Program:
         self, trees: list[PyTree], keys: Array, groups: Groups
     ) -> tuple[list[PyTree], Shown]:
         (_, options), *others = groups
-        env_state, timestep = self._env.reset(keys, *_given(options))
+        keys = as_impl(keys, "hash")
+        env_state, timestep = self._env.reset(jax.random.clone(keys), *_given(options))
         for rows, options in others:
-            env_state, other = self._env.reset_rows(env_state, rows, keys, *_given(options))
+            # No key serves twice: of each group only its own rows are taken.
+            again = jax.random.clone(keys)
+            env_state, other = self._env.reset_rows(env_state, rows, again, *_given(options))
             timestep = _merged(rows, other, timestep)
         return self._opened(env_state, trees, timestep, None)
 
     def _reset(
         self, trees: list[PyTree], mask: Array | None, keys: Array, groups: Groups
     ) -> tuple[list[PyTree], Shown]:
-        env_state, timestep = trees[0], None
+        env_state, timestep, keys = trees[0], None, as_impl(keys, "hash")
         for rows, options in groups:
-            env_state, other = self._env.reset_rows(env_state, rows, keys, *_given(options))
+            again = jax.random.clone(keys)
+            env_state, other = self._env.reset_rows(env_state, rows, again, *_given(options))
             timestep = other if timestep is None else _merged(rows, other, timestep)
         assert timestep is not None
         return self._opened(env_state, trees[1:], timestep, mask)

@@ -458,8 +458,8 @@ PLANTS = [
     Plant(
         "A9.5",
         ROWS,
-        "            cast(env, self._env_dtypes),\n            cast(obs, self._obs_dtypes),\n            jnp",
-        "            env,\n            cast(obs, self._obs_dtypes),\n            jnp",
+        "                cast(state, self._env_dtypes),\n                cast(obs",
+        "                state,\n                cast(obs",
     ),
     Plant(
         "A9.6",
@@ -501,9 +501,9 @@ PLANTS = [
     Plant("A9.12", VECTORIZE, "    raise causes[0]", '    raise ValueError("it cannot be traced")'),
     Plant(
         "A9.15",
-        ROWS,
-        '        self._info_dtypes = common_avals(f"the info of {name}", opened[2], stepped[5])',
-        '        self._info_dtypes = common_avals(f"the info of {name}", stepped[5], stepped[5])',
+        VECTORIZE,
+        "        info=opening.info,\n        reset_info",
+        "        info={},\n        reset_info",
     ),
     Plant(
         "A9.16",

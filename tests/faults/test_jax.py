@@ -84,7 +84,9 @@ def test_a_step_is_traced_once_over_resets_and_steps(mode):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_resets_and_steps_never_share_a_draw(kind):
     played = play(vectorize(counter(), 3, prng_impl=kind), 5)
-    drawn = np.concatenate([played.first.obs[:, 1].ravel(), played.steps.final_obs[..., 2].ravel()])
+    steps = played.steps
+    starts = [played.first.obs[:, 1], steps.obs[2, :, 1]]  # the third step opens episodes
+    drawn = np.concatenate([*starts, steps.final_obs[..., 2].ravel()])
     assert len(np.unique(drawn)) == len(drawn)
 
 

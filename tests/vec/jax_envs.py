@@ -35,15 +35,16 @@ def draws(space: spaces.Space[Any], **record: Any) -> Env[Any, Any]:
     """
 
     def observed(key: Any, steps: Any) -> Any:
+        first, second, third = (jax.random.clone(key) for _ in range(3))  # it draws the same thrice
         state = {
-            "key": key,
+            "key": first,
             "steps": jnp.int32(steps),
-            "half": jnp.float16(0.5) * steps,
+            "half": jnp.float16(0.5) * jnp.float16(steps),
             "byte": jnp.uint8(steps),
             "odd": steps % 2 == 1,
         }
-        obs = jax.tree.map(lambda leaf: leaf[0], sample(key, space, 1))
-        return state, obs, {"draw": jax.random.uniform(key), "at": {"step": steps}}
+        obs = jax.tree.map(lambda leaf: leaf[0], sample(second, space, 1))
+        return state, obs, {"draw": jax.random.uniform(third), "at": {"step": steps}}
 
     def reset(key: Any, params: Any, options: Any = None) -> Any:
         return observed(key, 0)
