@@ -111,8 +111,8 @@ PLANTS = [
     Plant(
         "A3.5",
         "vec/_channel.py",
-        '            raise TypeError(f"it cannot be pickled: {type(error).__name__}: {error}") from error',
-        "            raise EOFError from error",
+        'raise TypeError(f"it cannot be pickled: {type(error).__name__}: {error}") from error',
+        "raise EOFError from error",
     ),
     Plant(
         "A3.6",
@@ -403,9 +403,10 @@ PLANTS = [
     ),
     Plant(
         "A7.12",
-        "spaces/_values.py",
-        "    for column, part in checked:\n        column[row] = part",
-        "    for column, part in checked[:1]:\n        column[row] = part",
+        "spaces/_batch.py",
+        "low, high = space.start, space.start + (space.n - 1)",
+        "low, high = 0, space.n - 1",
+        4,
     ),
     Plant("A7.13", "vec/_columns.py", "    if None in parts:\n", "    if False:\n"),
     Plant(
@@ -434,7 +435,12 @@ PLANTS = [
         "        self.num_frames += 1",
         "        self.num_frames += 1\n        self.__dict__.setdefault('frames', []).append(frame)",
     ),
-    Plant("A8.6", "vec/_video.py", '["-movflags", "+frag_keyframe+empty_moov"]', "[]"),
+    Plant(
+        "A8.6",
+        "vec/_video.py",
+        "self._finalizer = weakref.finalize(self, self._writer.close)",
+        'self._finalizer = globals().setdefault("kept", self._writer).close',
+    ),
     Plant("A8.7", "vec/_video.py", "        if self.env_index is None:", "        if True:"),
     Plant(
         "A8.8",

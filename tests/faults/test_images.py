@@ -129,7 +129,9 @@ def test_a_recorder_holds_no_frame(tmp_path, monkeypatch):
             alive.append(weakref.ref(frame))
             return frame
 
-    venv = VecVideoRecorder(made_of(Watched), str(tmp_path), lambda step: step == 0, 30)
+    venv = VecVideoRecorder(
+        made_of(Watched), str(tmp_path), lambda step: step == 0, 30, env_index=0
+    )
     venv.reset()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

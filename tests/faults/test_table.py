@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.plant import planted
+from tests.faults.plants import PLANTS
 from tests.faults.table import FAULTS
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +40,11 @@ def test_the_table_is_complete_and_in_order():
     assert places == sorted(places)
     assert len(places) == 110
     assert {section: max(n for s, n in places if s == section) for section in counts} == counts
+
+
+def test_every_kind_can_be_planted():
+    assert [plant.id for plant in PLANTS] == list(FAULTS)
+    for plant in PLANTS:
+        assert plant.node in FAULTS[plant.id].tests
+        source = (ROOT / "jaxvec" / plant.file).read_text()
+        assert planted(source, plant) != source  # it raises where the source has moved on
