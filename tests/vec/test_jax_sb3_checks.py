@@ -27,6 +27,9 @@ from jaxvec.vec import JaxVecEnv
 from tests.modes import in_32_bits
 from tests.vec.jax_envs import draws, random_actions
 
+# They compile anew for nearly every case, minutes in all.
+pytestmark = pytest.mark.long
+
 LIBRARIES = pytest.mark.parametrize("lib", [jv, sb3], ids=["jaxvec", "sb3"])
 BOX_ACTIONS = spaces.Box(-1, 1, (3,), np.float32)
 
@@ -184,7 +187,6 @@ def test_files_of_several_monitors_are_loaded_together(lib, tmp_path):
     assert len(get_monitor_files(str(tmp_path))) == 2
 
 
-@pytest.mark.long
 @LIBRARIES
 def test_ppo_and_its_evaluation_warn_of_nothing_over_a_monitor(lib):
     venv = lib.VecMonitor(cart_poles())
@@ -385,7 +387,6 @@ def small(model, base, venv, **options):
     return model(policy, venv, buffer_size=300, batch_size=16, **options)
 
 
-@pytest.mark.long
 @LIBRARIES
 @pytest.mark.parametrize(("model", "base"), [(SAC, pendulums), (TD3, pendulums), (SAC, goals)])
 def test_off_policy_learners_find_the_normalization(lib, model, base):
