@@ -18,7 +18,7 @@ pytestmark = [
 def lines(*options: str) -> list[str]:
     """Runs the example; it asserts what it claims."""
     command = [sys.executable, str(SCRIPT), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
