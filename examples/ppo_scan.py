@@ -13,6 +13,7 @@ is that of Schulman et al., Proximal Policy Optimization Algorithms, 2017.
 
 import argparse
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -233,6 +234,9 @@ def main() -> None:
     if find_spec("optax") is None:
         print("This example needs optax: pip install 'jaxvec[examples]'")
         return
+    if options.backend == "jax":
+        # XLA's threads on a CPU (jax 0.10) may wait for each other for ever; one is as fast here.
+        os.environ.setdefault("NPROC", "1")
     s = PUREJAXRL if options.purejaxrl else Settings()
     num_updates = options.num_steps // (s.num_envs * s.num_steps)
     env_steps = num_updates * s.num_envs * s.num_steps
