@@ -32,6 +32,21 @@ def _is_missing(package: str) -> bool:
     return find_spec(package) is None
 
 
+_FORKS = ("tests/vec", "tests/faults")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Forking is tested on purpose: warnings about it, JAX's and ours, are no errors there."""
+    for item in items:
+        if any(folder in item.path.as_posix() for folder in _FORKS):
+            for category, text in (
+                ("RuntimeWarning", "os.fork"),
+                ("RuntimeWarning", "SubprocVecEnv. start_method=.fork"),
+                ("DeprecationWarning", ".*fork"),
+            ):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:{text}:{category}"))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out the files whose oracle is not installed."""
     if collection_path.suffix != ".py":

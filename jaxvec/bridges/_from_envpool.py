@@ -10,7 +10,7 @@ from jaxvec.core._transform import Timestep
 from jaxvec.core._xp import map_obs, no_rows
 from jaxvec.spaces import create_empty_array
 from jaxvec.typing import Action, Array, Obs
-from jaxvec.vec._convert import action_rows, rows_of
+from jaxvec.vec._convert import action_rows, everywhere, rows_of
 
 
 def is_envpool(env: Any) -> bool:
@@ -70,7 +70,7 @@ class EnvPoolVecEnv(VectorVecEnv):
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            valid=self._valid,
+            valid=everywhere(self.num_envs),
             first=done,
             final_obs=final_obs,
             final_rows=final_rows,

@@ -12,7 +12,7 @@ from jaxvec.core._xp import map_obs
 from jaxvec.errors import AlreadyPendingError, NotPendingError
 from jaxvec.typing import Action, Array, Obs
 from jaxvec.vec._base import ColumnVecEnv, Where
-from jaxvec.vec._convert import opened, rows_of, stack_rows
+from jaxvec.vec._convert import everywhere, opened, rows_of, stack_rows
 from jaxvec.vec._indices import Indices
 
 
@@ -45,8 +45,6 @@ class VectorVecEnv(ColumnVecEnv):
             getattr(env, f"{prefix}observation_space"),
             getattr(env, f"{prefix}action_space"),
         )
-        self._valid = np.ones(self.num_envs, bool)
-        self._valid.flags.writeable = False
 
     def step_async(self, actions: Action) -> None:
         """Starts a step; see `VecEnv.step_async`.
@@ -87,7 +85,7 @@ class VectorVecEnv(ColumnVecEnv):
             reward=np.asarray(reward),
             terminated=terminated,
             truncated=truncated,
-            valid=self._valid,
+            valid=everywhere(self.num_envs),
             first=done,
             final_obs=final_obs,
             final_rows=final_rows,

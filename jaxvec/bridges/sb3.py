@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxvec.core._arguments import check_count
 from jaxvec.core._summary import check_levels, summarize
 from jaxvec.errors import MissingExtraError
+from jaxvec.typing import Array
 from jaxvec.vec._normalize_files import FilePath, Saved, load_saved, write_for_sb3
 from jaxvec.vec._sb3 import register_loaded
 
@@ -85,9 +87,10 @@ def log_episodes(
 
     Raises:
       MissingExtraError: if Stable-Baselines3 is not installed.
-      ValueError: if a quantile is not from 0 to 1.
+      ValueError: if a quantile is not from 0 to 1, or `window` no whole number from 1.
     """
-    check_levels("log_episodes", quantiles)
+    window = check_count("log_episodes", "window", window)
+    levels = check_levels("log_episodes", quantiles)
     try:
         base = import_module("stable_baselines3.common.callbacks").BaseCallback
     except ImportError as error:
@@ -95,7 +98,7 @@ def log_episodes(
             "log_episodes makes a callback of Stable-Baselines3's, which is not installed: pip install "
             "'jaxvec[sb3]'."
         ) from error
-    return type("EpisodeLogger", (_EpisodeLogger, base), {})(window, quantiles, prefix)
+    return type("EpisodeLogger", (_EpisodeLogger, base), {})(window, levels, prefix)
 
 
 class _EpisodeLogger:
@@ -104,9 +107,9 @@ class _EpisodeLogger:
     locals: dict[str, Any]  # the training loop's variables, set by SB3
     logger: Any
 
-    def __init__(self, window: int, quantiles: Sequence[float], prefix: str) -> None:
+    def __init__(self, window: int, levels: Array, prefix: str) -> None:
         super().__init__()
-        self._levels, self._prefix = check_levels("log_episodes", quantiles), prefix
+        self._levels, self._prefix = levels, prefix
         self._episodes: deque[tuple[float, float]] = deque(maxlen=window)
         self._count = 0
 

@@ -45,9 +45,8 @@ def create_shared_memory(space: spaces.Space[Any], n: int = 1, ctx: Any = multip
       CustomSpaceError: if the function is not registered for the space.
       TypeError: if `space` is no gymnasium space, or has no fixed shape (Graph, Sequence).
     """
-    n = check_count(
-        "create_shared_memory", "n", n, least=0, most=None
-    )  # ctypes takes Python's only
+    # A Python number: ctypes takes no other.
+    n = check_count("create_shared_memory", "n", n, least=0, most=None)
     return gym_utils.create_shared_memory(space, n, ctx)
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from jaxvec.vec._channel import dumps, fault_of
-from jaxvec.vec._chunk import Chunk
 from jaxvec.vec._columns import Carried, Columns, take_rows
 from jaxvec.vec._serve import Group, Served
 from jaxvec.vec._utils import same_space
@@ -22,6 +21,11 @@ class Built(NamedTuple):
     observation_space: Any
     action_space: Any
     odd: tuple[int, Any, Any] | None  # the first row whose spaces differ from these, and its spaces
+
+    def spaces(self, first: int) -> list[tuple[int, Any, Any]]:
+        """Returns row, observation space and action space of the first row, and of one that differs."""
+        own = (first, self.observation_space, self.action_space)
+        return [own, self.odd] if self.odd else [own]
 
 
 def build(group: Group, env_fns: Sequence[Any]) -> Built:
@@ -52,7 +56,7 @@ class Answer(NamedTuple):
     """What a command led to."""
 
     message: bytes | None  # pickled; None where the columns say it all
-    arrays: Carried | Chunk = []  # noqa: RUF012  what travels beside it; never written
+    arrays: Any = ()  # what travels beside it, where an `Answerer` lets something
 
 
 class Answerer:
@@ -61,11 +65,10 @@ class Answerer:
     Args:
       group: the environments.
       columns: where they put their results.
-      apart: whether arrays travel beside the message (for who moves them better), not within it.
     """
 
-    def __init__(self, group: Group, columns: Columns, *, apart: bool = False) -> None:
-        self._group, self._columns, self._apart = group, columns, apart
+    def __init__(self, group: Group, columns: Columns) -> None:
+        self._group, self._columns = group, columns
 
     def answer(self, name: str, call: Callable[[], Any]) -> Answer:
         """Calls, and returns the result, or the exception that was raised, as an answer.
@@ -74,37 +77,33 @@ class Answerer:
           name: of the command.
           call: does it.
         """
-        arrays: Carried = []
         try:
-            result = call()
-            if isinstance(result, Served):
-                result, arrays = self._with_carried(result)
-            if isinstance(result, Chunk):
-                said = dumps((result.infos, result.reset_infos))
-                return Answer(said, result._replace(infos={}, reset_infos={}))
-            if result is None:
+            said, arrays = self._split(call())
+            if said is None:
                 return Answer(None, arrays)
             try:
-                return Answer(dumps(result), arrays)
+                return Answer(dumps(said), arrays)
             except TypeError as error:
-                self._name_unpicklable(result, error)
+                self._name_unpicklable(said, error)
                 raise
         except BaseException as error:  # sys.exit() in a step too
             return Answer(dumps(fault_of(error, self._group.current, name)))
 
-    def _with_carried(self, served: Served) -> tuple[Served | None, Carried]:
-        """Takes what the caller does not see out of the columns; None if there is nothing else to say."""
-        columns, arrays = self._columns, []
-        if columns.carried:
-            rows = list(self._group.rows) if served.rows is None else list(served.rows)
-            ended = [row for row in rows if columns.terminated[row] or columns.truncated[row]]
-            carried = take_rows(columns, rows, ended)
-            if self._apart:
-                arrays = [part for part in carried if not part[2].dtype.hasobject]
-                carried = [part for part in carried if part[2].dtype.hasobject]
-            served = served._replace(carried=carried)
-        is_silent = not (served.infos or served.reset_infos or served.carried)
-        return (None if is_silent else served), arrays
+    def _split(self, result: Any) -> tuple[Any, Any]:
+        """Returns what a result's message says, None for nothing, and what travels beside it."""
+        if isinstance(result, Served):
+            carried = self._carried(result)
+            result = news(result._replace(carried=carried) if carried else result)
+        return result, ()
+
+    def _carried(self, served: Served) -> Carried:
+        """Takes what the caller does not see out of the columns."""
+        columns = self._columns
+        if not columns.carried:
+            return []
+        rows = list(self._group.rows) if served.rows is None else list(served.rows)
+        ended = [row for row in rows if columns.terminated[row] or columns.truncated[row]]
+        return take_rows(columns, rows, ended)
 
     def _name_unpicklable(self, result: Any, error: TypeError) -> None:
         """Finds out whose part of an answer cannot be pickled."""
@@ -120,3 +119,8 @@ class Answerer:
                     self._group.current = place
                 error.add_note(f"(what cannot be pickled is {part!r:.200})")
                 return
+
+
+def news(served: Served) -> Served | None:
+    """Returns what was served, or None if there is nothing to say of it."""
+    return served if served.infos or served.reset_infos or served.carried else None

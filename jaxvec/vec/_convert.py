@@ -1,6 +1,7 @@
 """Between the two ways to write a step: columns in a `Timestep`, and Stable-Baselines3's 4-tuple."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,14 @@ def stack_rows(values: Sequence[Obs]) -> Obs:
     if isinstance(first, tuple):
         return tuple(stack_rows(list(parts)) for parts in zip(*values, strict=True))
     return np.stack([np.asarray(value) for value in values])
+
+
+@cache
+def everywhere(num_envs: int) -> Array:
+    """Returns bool `[N]` that holds everywhere; not to be written to."""
+    mask = np.ones(num_envs, bool)
+    mask.flags.writeable = False
+    return mask
 
 
 def copy_obs(obs: Obs) -> Obs:

@@ -62,9 +62,7 @@ class CrewPool(WorkerPool):
     def _common_spaces(self) -> tuple[Any, Any]:
         spaces = self._own.spaces() if self._own is not None else []
         for worker in self._crew.workers:
-            built = self._crew.built(worker)
-            spaces.append((worker.rows.start, built.observation_space, built.action_space))
-            spaces += [built.odd] if built.odd else []
+            spaces += self._crew.built(worker).spaces(worker.rows.start)
         return common_spaces(spaces, self._owner)
 
     def _tell(self, worker: Worker, message: bytes) -> None:

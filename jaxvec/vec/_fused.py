@@ -7,7 +7,6 @@ run: layers above it work on NumPy. Nothing here imports jax: layers over classi
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from jaxvec.core._transform import Timestep, Transform
 from jaxvec.core._xp import map_obs
 from jaxvec.errors import AlreadyPendingError
 from jaxvec.typing import Action, Array, Obs, PyTree
-from jaxvec.vec._convert import StepReturn, opened, rows_of
+from jaxvec.vec._convert import StepReturn, everywhere, opened, rows_of
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._infos import Info, Infos
 
@@ -287,17 +286,9 @@ def _flagged(done: Array, truncated: Array) -> Timestep:
         reward=None,
         terminated=done ^ truncated,
         truncated=truncated,
-        valid=_everywhere(len(done)),
+        valid=everywhere(len(done)),
         first=done,
     )
-
-
-@cache
-def _everywhere(num_envs: int) -> Array:
-    """Returns bool `[N]` that holds everywhere; not to be written to."""
-    mask = np.ones(num_envs, bool)
-    mask.flags.writeable = False
-    return mask
 
 
 def _overriding(layers: tuple[Layer, ...], name: str) -> list[tuple[int, Layer]]:

@@ -12,7 +12,7 @@ from jaxvec.core._xp import map_obs
 from jaxvec.errors import AlreadyPendingError, NotPendingError
 from jaxvec.typing import Action, Array, Obs
 from jaxvec.vec._base import ColumnVecEnv, Where
-from jaxvec.vec._convert import action_rows, opened
+from jaxvec.vec._convert import action_rows, everywhere, opened
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._pools import Pool
 from jaxvec.vec._serve import Served, class_name
@@ -29,8 +29,6 @@ class HostVecEnv(ColumnVecEnv):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         super().__init__(pool.num_envs, pool.observation_space, pool.action_space)
-        self._valid = np.ones(self.num_envs, bool)
-        self._valid.flags.writeable = False
 
     @property
     def waiting(self) -> bool:
@@ -52,7 +50,7 @@ class HostVecEnv(ColumnVecEnv):
         served, columns = self._pool.recv(), self._pool.columns
         return self._timestep(
             served,
-            self._valid,
+            everywhere(self.num_envs),
             columns.reward.copy(),
             columns.terminated.copy(),
             columns.truncated.copy(),

@@ -12,7 +12,6 @@ from jaxvec.core._arguments import check_one_of
 from jaxvec.errors import MissingExtraError
 from jaxvec.vec._classic import DummyVecEnv, SubprocVecEnv
 from jaxvec.vec._monitor_env import Monitor
-from jaxvec.vec._ray import RayVecEnv
 from jaxvec.vec._results import FilePath
 from jaxvec.vec._serve import adopted
 
@@ -197,7 +196,11 @@ def _made(env_id: EnvId, env_kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
 
 
 def _vec_env_of(backend: Backend | None) -> Callable[..., Any]:
-    return {"subproc": SubprocVecEnv, "ray": RayVecEnv}.get(backend or "dummy", DummyVecEnv)
+    if backend == "ray":
+        from jaxvec.vec._ray import RayVecEnv
+
+        return RayVecEnv
+    return SubprocVecEnv if backend == "subproc" else DummyVecEnv
 
 
 def _compiled(recipe: _Recipe, num_envs: int, rank: int, options: dict[str, Any]) -> Any:

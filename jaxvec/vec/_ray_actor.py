@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxvec.vec._answers import Answer, Answerer, build
+from jaxvec.vec._answers import Answer, Answerer, build, news
 from jaxvec.vec._channel import dumps, fault_of
 from jaxvec.vec._chunk import Chunk, HostPolicy, roll_out
 from jaxvec.vec._columns import columns_of
-from jaxvec.vec._serve import Group
+from jaxvec.vec._serve import Group, Served
 
 
 class Whereabouts(NamedTuple):
@@ -24,6 +24,21 @@ class Whereabouts(NamedTuple):
 
     host: str
     pid: int
+
+
+class _AnswererApart(Answerer):
+    """Lets arrays of numbers travel beside the message: large ones go through Ray's object store."""
+
+    def _split(self, result: Any) -> tuple[Any, Any]:
+        if isinstance(result, Chunk):
+            said = result.infos, result.reset_infos
+            return said, result._replace(infos={}, reset_infos={})
+        if not isinstance(result, Served):
+            return result, ()
+        carried = self._carried(result)
+        arrays = [part for part in carried if not part[2].dtype.hasobject]
+        objects = [part for part in carried if part[2].dtype.hasobject]
+        return news(result._replace(carried=objects)), arrays
 
 
 class GroupActor:
@@ -60,7 +75,7 @@ class GroupActor:
         """
         self._columns = columns_of(self._group.envs[0].observation_space, num_envs)
         self._group.bind(self._columns)
-        self._answerer = Answerer(self._group, self._columns, apart=True)
+        self._answerer = _AnswererApart(self._group, self._columns)
         self._rng = np.random.default_rng()
 
     def do(self, command: str, message: bytes) -> Answer:

@@ -58,8 +58,7 @@ class RayPool(WorkerPool):
             spaces: list[tuple[int, Any, Any]] = []
             parts = shares(self.num_envs, min(self.num_envs, count))
             for rows, built in zip(parts, self._crew.start(parts), strict=True):
-                spaces.append((rows.start, built.observation_space, built.action_space))
-                spaces += [built.odd] if built.odd else []
+                spaces += built.spaces(rows.start)
             self.observation_space, self.action_space = common_spaces(spaces, options.owner)
             self.columns = columns_of(self.observation_space, self.num_envs)
             self._crew.bind(self._crew.actors)

@@ -413,9 +413,6 @@ def test_the_shape_of_moments_is_that_of_one_sample() -> None:
     assert all(field.dtype == np.float32 for field in moments)
 
 
-# --- 64 bits on the device -----------------------------------------------------------------------
-
-
 def test_a_device_set_merged_into_a_host_set_stays_float64() -> None:
     batch = np.random.default_rng(0).normal(1e4, 1, (512, 3))
     host = update_moments(init_moments((3,), "numpy"), batch)
@@ -426,6 +423,9 @@ def test_a_device_set_merged_into_a_host_set_stays_float64() -> None:
         assert isinstance(leaf, np.ndarray | np.float64)
         assert leaf.dtype == np.float64
         np.testing.assert_array_equal(leaf, wanted)
+
+
+# --- 64 bits on the device -----------------------------------------------------------------------
 
 
 def test_with_x64_low_words_are_zero_and_merges_equal_numpys() -> None:

@@ -10,16 +10,6 @@ from jaxvec.vec import RayVecEnv, SubprocVecEnv
 multiprocessing.set_forkserver_preload(["jaxvec.vec._worker", "tests.vec.host_envs"])
 
 
-def pytest_collection_modifyitems(items):
-    """Forking is tested on purpose: warnings about it, JAX's and ours, are no errors here."""
-    for item in items:
-        if "tests/vec" in str(item.path):
-            item.add_marker(pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"))
-            ours = "ignore:SubprocVecEnv. start_method=.fork:RuntimeWarning"
-            item.add_marker(pytest.mark.filterwarnings(ours))
-            item.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))
-
-
 @pytest.fixture(scope="module")
 def local_ray():
     """A Ray of this machine alone, which every RayVecEnv of a file uses: it takes many seconds to start."""
