@@ -52,6 +52,8 @@ def read_stats(path: Path | None, from_sb3: Path | None, trust: bool, plot: Path
         raise Failure("name a file of statistics, or --from-sb3 FILE.")
     if trust and from_sb3 is None:
         raise Failure("--trust is for --from-sb3; a .npz file holds nothing that runs.")
+    if not path.exists():
+        raise Failure(f"there is no file {path}.")
     from jaxvec.io import read_metadata, read_statistics
 
     with failing(""):

@@ -31,6 +31,7 @@ from jaxvec.core._xp import (
     expand_mask,
     is_array,
     is_numpy,
+    is_traced,
     moment_dtype,
     namespace,
 )
@@ -275,14 +276,21 @@ def scale_by_std(
 
 
 def _numbers(where: str, name: str, x: Array, moments: RunningMoments) -> Array:
-    """Returns what came as an array of numbers; one of NumPy's or JAX's as it is."""
+    """Returns what came as an array of numbers, of NumPy or JAX as the moments are: they say who computes."""
     if type(moments) is not RunningMoments:
         _check_moments(where, "moments", moments)
     if not is_array(x):
         x = np.asarray(x)
     if x.dtype.kind in "cOSUMm":
         raise TypeError(f"{where}: {name} is of dtype {x.dtype}, but it must be of real numbers.")
-    return x
+    if is_numpy(x) == is_numpy(moments.mean):
+        return x
+    if is_traced(x):
+        raise TypeError(
+            f"{where}: {name} is traced by JAX, but the moments are NumPy's, which no compiled program can "
+            "update or read exactly: pass jax.tree.map(jax.numpy.asarray, moments)."
+        )
+    return namespace(moments.mean).asarray(x)
 
 
 def _check_moments(where: str, name: str, moments: object) -> None:

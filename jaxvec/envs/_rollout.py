@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from jaxvec.core._arguments import check_flag
+from jaxvec.core._arguments import check_count, check_flag
 from jaxvec.core._transform import Timestep, VecSpec
 from jaxvec.envs._avals import cast
 from jaxvec.envs._env import BatchedEnv, check_batched
@@ -102,30 +102,25 @@ def rollout(
     Raises:
       ValueError: if `num_steps` is no whole number from 1 on, or the actions have other shapes than the
         action space asks for.
-      TypeError: if `env` is no `BatchedEnv`, `policy` or `collect` cannot be hashed, or the state of a
-        policy changes its type from step to step.
+      TypeError: if `env` is no `BatchedEnv`, `key` not one key, `policy` or `collect` cannot be called or
+        hashed, or the state of a policy changes its type from step to step.
       MissingExtraError: if there shall be a bar, and tqdm is not installed.
     """
     check_batched("rollout", env)
     check_flag("rollout", "progress", progress)
     if progress:
         find_tqdm()
-    whole = isinstance(num_steps, int | np.integer) and not isinstance(num_steps, bool)
-    if not whole or num_steps < 1:
-        raise ValueError(
-            f"rollout: num_steps={num_steps!r}, but it must be a whole number from 1 on."
-        )
-    _check_hashable("policy", policy)
-    _check_hashable("collect", collect)
+    num_steps = check_count("rollout", "num_steps", num_steps)
+    _check_policy("rollout", policy)
+    if collect is not None:
+        _check_function("rollout", "collect", collect, "a function (obs, action, timestep)")
     if start is None:
-        start = _begun(env, policy, key)
+        start = _begun("rollout", env, policy, key)
     # Under a trace there is nothing to keep: what the policy closes over may be tracers.
     ambient = jnp.zeros(())  # a tracer while a function is staged, though nothing came in as one
     staged = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((ambient, start)))
     scan = _scan.__wrapped__ if staged else _scan
-    return scan(env.reset, env.step, env.end_rollout, policy, int(num_steps), collect, progress)(
-        start
-    )
+    return scan(env.reset, env.step, env.end_rollout, policy, num_steps, collect, progress)(start)
 
 
 def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
@@ -137,8 +132,8 @@ def begin(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
       key: one key, as for `rollout`, which begins from the same carry.
     """
     check_batched("begin", env)
-    _check_hashable("policy", policy)
-    return _begun(env, policy, key)
+    _check_policy("begin", policy)
+    return _begun("begin", env, policy, key)
 
 
 def random_policy(env: BatchedEnv) -> PolicyFunction:
@@ -157,18 +152,36 @@ def random_policy(env: BatchedEnv) -> PolicyFunction:
     return policy
 
 
-def _check_hashable(name: str, value: object) -> None:
+def _check_policy(where: str, policy: object) -> None:
+    wanted = "a function (key, obs) -> action, such as random_policy(env), or a jaxvec.Policy"
+    for part in policy if isinstance(policy, Policy) else (policy,):
+        _check_function(where, "policy", part, wanted)
+
+
+def _check_function(where: str, name: str, value: object, wanted: str) -> None:
+    if not callable(value):
+        raise TypeError(f"{where}: {name} is {value!r}, but it must be {wanted}.")
     try:
         hash(value)
     except TypeError as error:
         raise TypeError(
-            f"rollout: {name} is {type(value).__name__}, which cannot be hashed ({error}), so that the "
+            f"{where}: {name} is {type(value).__name__}, which cannot be hashed ({error}), so that the "
             "program compiled for it could not be found again. Pass a function or a method; what a "
             "policy has learnt may lie in the state of a jaxvec.Policy."
         ) from None
 
 
-def _begun(env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
+def _check_key(where: str, key: Any) -> None:
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if (typed and key.ndim == 0) or (dtype == np.uint32 and key.ndim == 1):  # typed, or raw words
+        return
+    came = repr(key) if dtype is None else f"an array of shape {key.shape} and dtype {dtype}"
+    raise TypeError(f"{where}: key is {came}, but it must be one key, such as jax.random.key(0).")
+
+
+def _begun(where: str, env: BatchedEnv, policy: PolicyFunction | Policy, key: Key) -> Carry:
+    _check_key(where, key)
     reset_key, policy_key, loop_key = jax.random.split(key, 3)
     env_state, timestep = _compiled(env.reset)(keys_from(reset_key, env.spec.num_envs))
     policy_state = policy.init(policy_key, env.spec) if isinstance(policy, Policy) else ()

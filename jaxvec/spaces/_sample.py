@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from jaxvec.core._xp import is_traced
 from jaxvec.spaces._device import (
     device_bounds,
     device_dtype,
@@ -271,7 +272,7 @@ def _checked_mask(
             f"sample: the mask of {space} has shape {mask.shape}; it must be {shape}, or "
             f"{(n, *shape)} with one mask for every row."
         )
-    if isinstance(mask, np.ndarray) and not np.isin(mask, values).all():
+    if not is_traced(mask) and not np.isin(np.asarray(mask), values).all():
         raise ValueError(f"sample: the mask of {space} must hold {values} only, got {mask}.")
     return mask
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from operator import index
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 
-from jaxvec.core._arguments import check_one_of
+from jaxvec.core._arguments import check_count, check_one_of
 from jaxvec.errors import MissingExtraError
 from jaxvec.vec._classic import DummyVecEnv, SubprocVecEnv
 from jaxvec.vec._monitor_env import Monitor
@@ -74,7 +73,9 @@ def make_vec_env(
                 f"make_vec_env: backend={backend!r} and vec_env_cls={vec_env_cls!r} both say where the "
                 "environments run; give one of them."
             )
-    seed = None if seed is None else index(seed)
+    n_envs = check_count("make_vec_env", "n_envs", n_envs)
+    if seed is not None:
+        seed = check_count("make_vec_env", "seed", seed, least=0, most=None)
     recipe = _Recipe(
         env_id,
         seed,

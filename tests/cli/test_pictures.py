@@ -162,7 +162,7 @@ def test_what_holds_no_statistics_is_one_line(saved, tmp_path, capsys):
     (tmp_path / "text.npz").write_text("text")
     for words, said in (
         ((), "name a file of statistics"),
-        ((tmp_path / "nothing.npz",), "No such file"),
+        ((tmp_path / "nothing.npz",), "there is no file"),
         ((tmp_path / "text.npz",), "is no .npz file"),
         (("--from-sb3", tmp_path / "evil.pkl"), "the pickle uses builtins.print"),
         ((saved, "--trust"), "--trust is for --from-sb3"),

@@ -1,5 +1,6 @@
 """What no kernel or layer can work with, beside options: kinds of objects, dtypes, shapes of statistics."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,6 +58,35 @@ def test_lists_of_numbers_are_taken_as_numpy_takes_them():
     )
     for function in (standardize, unstandardize, scale_by_std):
         np.testing.assert_array_equal(function(listed, MOMENTS), function(batch, MOMENTS))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_the_moments_say_who_computes(function, backend):
+    moments, batch = init_moments((2,), backend), [[1.0, 2.0], [3.0, 4.0]]
+    found = []
+    for xp in (np, jnp):
+        batch = xp.asarray(batch, np.float32)
+        found.append(
+            function(moments, batch).mean
+            if function is update_moments
+            else function(batch, moments)
+        )
+    assert type(found[0]) is type(found[1])
+    assert isinstance(found[0], np.ndarray) is (backend == "numpy")
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_compiled_program_is_not_given_numpys_moments(function):
+    def call(batch):
+        arguments = (MOMENTS, batch) if function is update_moments else (batch, MOMENTS)
+        return function(*arguments)
+
+    with pytest.raises(
+        TypeError, match=rf"{function.__name__}: (x|batch) is traced .* jax\.tree\.map"
+    ):
+        jax.jit(call)(jnp.ones((3, 2)))
 
 
 @pytest.mark.parametrize("precision", ["half", None, 32])

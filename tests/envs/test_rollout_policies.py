@@ -130,6 +130,41 @@ def test_a_policy_that_holds_arrays_is_told_where_they_belong():
     rollout(env, policy.__call__, KEY, 3)  # as the message says
 
 
+@pytest.mark.parametrize("policy", [None, "random", 3])
+def test_what_cannot_act_is_refused(policy):
+    env = vectorize(counter(), N)
+    with pytest.raises(
+        TypeError, match=rf"^rollout: policy is {policy!r}, .* \(key, obs\) -> action"
+    ):
+        rollout(env, policy, KEY, 3)
+    with pytest.raises(TypeError, match=r"^begin: policy is .* jaxvec\.Policy"):
+        begin(env, Policy(recurrent().init, policy), KEY)
+
+
+@pytest.mark.parametrize(
+    ("key", "came"),
+    [
+        (None, "None"),
+        (0, "0"),
+        (jax.random.split(jax.random.key(0), 3), r"an array of shape \(3,\) and dtype key"),
+        (np.zeros(2), "an array of shape .* float64"),
+    ],
+    ids=["none", "a number", "three keys", "floats"],
+)
+def test_what_is_not_one_key_is_refused(key, came):
+    env = vectorize(counter(), N)
+    with pytest.raises(TypeError, match=rf"^rollout: key is {came}.*, but it must be one key"):
+        rollout(env, random_policy(env), key, 3)
+
+
+def test_raw_words_are_a_key_too():
+    env = vectorize(counter(), N)
+    words = jax.random.PRNGKey(3)
+    _, (obs, _, _) = rollout(env, random_policy(env), words, 3)
+    _, (same, _, _) = rollout(env, random_policy(env), np.asarray(words), 3)
+    np.testing.assert_array_equal(obs, same)
+
+
 def test_a_policy_with_actions_of_another_shape_is_refused():
     env = vectorize(counter(), N)
     with pytest.raises(ValueError, match=r"actions .* of shapes \[\(4, 1\)\] came"):

@@ -229,7 +229,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("env", "message"), WRONG, ids=str)
+@pytest.mark.parametrize(
+    ("env", "message"), WRONG, ids=lambda part: getattr(part, "__name__", str(part))
+)
 def test_what_is_no_environment_is_named_and_what_to_do_about_it(env, message):
     with pytest.raises(TypeError, match=f"vectorize: {message}"):
         vectorize(env, 2)

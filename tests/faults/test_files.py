@@ -108,7 +108,7 @@ def half_a_record(**fields):
         {"observation_space": 3},
         {"obs_rms": half_a_record(mean=np.zeros(2), var=-np.ones(2), count=3.0)},
     ],
-    ids=str,
+    ids=lambda changes: "-".join(changes),
 )
 def test_a_pickle_of_sb3s_class_that_holds_nonsense_is_refused(changes, tmp_path):
     good = load(tmp_path / "good.pkl", record())

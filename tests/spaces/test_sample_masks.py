@@ -80,6 +80,12 @@ BAD_MASKS = {
     "of floats": (Discrete(3), np.ones(3), TypeError, "int8 or bool"),
     "that is a list": (Discrete(3), [1, 1, 1], TypeError, "int8 or bool"),
     "of other values": (Discrete(3), np.int8([0, 1, 2]), ValueError, r"\(0, 1\) only"),
+    "of other values, on a device": (
+        Discrete(3),
+        jnp.int8([2, 2, 2]),
+        ValueError,
+        r"\(0, 1\) only",
+    ),
     "of other coins": (MultiBinary(2), np.int8([3, 0]), ValueError, r"\(0, 1, 2\) only"),
     "that is no tuple": (MultiDiscrete([2, 2]), np.int8([1, 1]), TypeError, "tuple of masks"),
     "with too few parts": (MultiDiscrete([2, 2]), (np.int8([1, 1]),), ValueError, "1 parts"),

@@ -108,6 +108,16 @@ def test_what_is_no_environment_is_refused():
         make_vec_env(dict)
 
 
+@pytest.mark.parametrize("backend", ["dummy", "jax"])
+@pytest.mark.parametrize(
+    "option", [{"n_envs": 0}, {"n_envs": 2.5}, {"seed": "a"}, {"seed": -1}, {"seed": 1.0}], ids=str
+)
+def test_a_number_that_counts_or_seeds_nothing_is_refused(option, backend):
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=f"make_vec_env: {name}={value!r}, .* a whole number"):
+        make_vec_env("CartPole-v1", **option, backend=backend)
+
+
 class Pixels(CountEnv):
     """Enough of a game for SB3's AtariWrapper."""
 
