@@ -88,10 +88,11 @@ def pool_sets(
     largest = largest_variance(moments.mean.dtype)
     apart = xp.minimum((shift - delta) ** 2, largest)
     var = ((var + apart) * size).sum(0) / divisor
-    # Squares of large numbers are infinite, and a difference of such is NaN: that ends here. (Bounded
-    # before they are subtracted, images took a quarter longer.) What is NaN itself is so in `delta`.
-    var = xp.where(var <= largest, var, largest)
     delta = xp.where(total > 0, delta - moments.mean_low, 0)
+    # Squares of large numbers are infinite, and a difference of such is NaN: that ends here. (Bounded
+    # before they are subtracted, images took a quarter longer.) A sample that is itself NaN or infinite
+    # makes `delta` so, and the variance NaN, as on the host: bounded, it would go unnoticed.
+    var = xp.where(xp.isfinite(delta), xp.where(var <= largest, var, largest), np.nan)
     return delta, var, total.reshape(-1)[0]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from jaxvec import init_moments, update_moments
 from jaxvec.core._checks import check_finite, raise_if_not_finite
 from jaxvec.core._normalize import normalize_observation, normalize_reward
 from jaxvec.core._transform import Timestep, Transform, VecSpec, chain
@@ -99,6 +100,27 @@ def test_returns_that_are_skipped_leave_no_trace_in_the_statistics(
     # Row 1 is not counted again until its episode ends.
     assert float(state.statistics.moments.count) == pytest.approx(1 * N + 8 * (N - 1) + 1e-4)
     assert np.isfinite(np.asarray(left[-1].reward)).all()
+
+
+@BACKENDS
+@BAD
+@pytest.mark.parametrize("learnt", [0, 1, 5])
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_bad_sample_is_never_hidden_by_the_bound_of_the_variance(
+    backend: str, bad: float, learnt: int, row: int, masked: bool
+) -> None:
+    xp = np if backend == "numpy" else jnp
+    moments, batch = init_moments((2,), backend), np.random.default_rng(0).normal(size=(N, 2))
+    for _ in range(learnt):
+        moments = update_moments(moments, xp.asarray(batch))
+    batch[row, 1] = bad
+    moments = update_moments(moments, xp.asarray(batch), xp.ones(N, bool) if masked else None)
+    assert np.isfinite(moments.mean[0])
+    assert np.isfinite(moments.var[0])
+    assert not np.isfinite(moments.mean[1])
+    assert np.isnan(moments.var[1])
 
 
 @BACKENDS
