@@ -8,6 +8,8 @@ import pytest
 import jaxvec
 from jaxvec.core._transform import Timestep
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LEVELS = (0.0, 0.1, 0.5, 0.77, 1.0)
 
 

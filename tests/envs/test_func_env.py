@@ -16,6 +16,8 @@ from jaxvec.envs import from_gymnasium_func
 from jaxvec.random import keys_from
 from tests.modes import in_32_bits
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 N = 500
 
 

@@ -5,6 +5,8 @@ import pytest
 from jaxvec.envs import available, make
 from jaxvec.testing import check_env
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.mark.parametrize("name", available())
 def test_every_registered_environment_holds_every_law(name):
