@@ -14,7 +14,6 @@ jax.config.update("jax_num_cpu_devices", 4)
 
 # What some test files compare with, beyond `jaxvec[test]`: without it they are left out, and that is said.
 _ORACLES = {"stable_baselines3", "torch"}
-_left_out = pytest.StashKey[list[str]]()
 
 
 def _imports(path: Path) -> set[str]:
@@ -56,18 +55,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{text}:{category}"))
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def _oracles_missing(path: Path) -> list[str]:
+    return sorted(filter(_is_missing, _ORACLES & _imports(path)))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leaves out the files whose oracle is not installed."""
-    if collection_path.suffix != ".py":
-        return None
-    missing = sorted(filter(_is_missing, _ORACLES & _imports(collection_path)))
-    if not missing:
-        return None
-    left_out = config.stash.setdefault(_left_out, [])
-    left_out.append(f"{collection_path.relative_to(config.rootpath)} ({', '.join(missing)})")
-    return True
+    is_left_out = collection_path.suffix == ".py" and _oracles_missing(collection_path)
+    return True if is_left_out else None
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Names the files that were left out."""
-    return [f"left out, not installed: {each}" for each in config.stash.get(_left_out, [])]
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Names the files that are left out; here, because workers that collect report nothing."""
+    files = sorted((config.rootpath / "tests").rglob("test_*.py"))
+    missing = {path.relative_to(config.rootpath): _oracles_missing(path) for path in files}
+    return [
+        f"left out, not installed: {path} ({', '.join(names)})"
+        for path, names in missing.items()
+        if names
+    ]

@@ -222,7 +222,7 @@ def test_readmes_first_block_is_the_two_commands():
     first, second = blocks("README.md", "bash")[0].text.splitlines()
     assert first.startswith("python3 -m venv .venv && ")
     assert all(word in first for word in ("--frame-stack", "--normalize", "--monitor"))
-    assert second.endswith(" -m pytest")
+    assert " -m pytest " in second
 
 
 def test_readmes_command_runs(tmp_path, monkeypatch, capsys):
