@@ -13,6 +13,7 @@ from jaxvec.core._transform import Timestep, Transform, VecSpec
 from jaxvec.core._xp import (
     all_rows,
     backend_namespace,
+    canonical_dtype,
     map_obs,
     namespace,
     no_rows,
@@ -72,9 +73,11 @@ def frame_stack(
         del keys
         xp = backend_namespace(spec.backend)
         stacked = _stacked_spaces(spec.observation_space, num_frames, channels_order)
-        return FrameStackState(
-            map_obs(lambda box: xp.zeros((spec.num_envs, *box.shape), box.dtype), stacked)
-        )
+
+        def empty(box: spaces.Box) -> Array:
+            return xp.zeros((spec.num_envs, *box.shape), canonical_dtype(box.dtype, xp))
+
+        return FrameStackState(map_obs(empty, stacked))
 
     def reset(
         state: FrameStackState, timestep: Timestep, mask: Array | None = None
@@ -176,6 +179,8 @@ def _padding(history: Array, frame: Array, axis: int, padding: str) -> Array:
 def _pushed_on_host(stack: Array, frame: Array, first: Array, moved: Array, padding: str) -> Array:
     """Returns what `push` does, with one copy of the stacks less."""
     axis, new = _axis(stack, frame), np.empty(stack.shape, stack.dtype)
+    if not new.size:
+        return new
     # A shift by one frame is a shift of the whole memory: what it carries over from one row to the next
     # lies where the new frame goes.
     step = math.prod(frame.shape[axis:])

@@ -31,6 +31,7 @@ from jaxvec.core._xp import (
     is_integer_or_bool,
     map_obs,
     namespace,
+    obs_leaves,
     space_tree,
     tree_space,
 )
@@ -115,6 +116,7 @@ def flatten_observation() -> Transform:
 
     Raises:
       TypeError: once the spaces are known, if a part has no fixed size (Text, Sequence, Graph).
+      ValueError: once the spaces are known, if there is no part with a number in it.
     """
 
     def plan(spec: VecSpec) -> PyTree:
@@ -128,9 +130,18 @@ def flatten_observation() -> Transform:
 
     def flat(spec: VecSpec) -> Space:
         _flat_plan(spec.observation_space, np)
-        box: Any = spaces.flatten_space(spec.observation_space)
-        dtype = canonical_dtype(box.dtype, backend_namespace(spec.backend))
-        low, high = box_bounds(box, dtype)
+        # Part by part: gymnasium cannot flatten an empty Dict or Tuple.
+        leaves = [leaf for _, leaf in obs_leaves(space_tree(spec.observation_space))]
+        if not leaves:
+            raise ValueError(
+                f"flatten_observation: {spec.observation_space} holds no numbers: drop this layer."
+            )
+        boxes: list[Any] = [spaces.flatten_space(leaf) for leaf in leaves]
+        xp = backend_namespace(spec.backend)
+        held = np.result_type(*(canonical_dtype(box.dtype, xp) for box in boxes))
+        dtype = canonical_dtype(held, xp)
+        bounds = [box_bounds(box, dtype) for box in boxes]
+        low, high = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
         return spaces.Box(low, high, dtype=dtype.type)
 
     return observation_layer(plan, apply, flat)

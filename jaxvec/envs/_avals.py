@@ -127,7 +127,8 @@ def observation_dtypes(where: str, space: spaces.Space[Any], obs: PyTree) -> PyT
         if part.dtype is None:
             return leaf.dtype
         dtype = jax.dtypes.canonicalize_dtype(part.dtype)
-        if not leaf.weak_type and not np.can_cast(leaf.dtype, dtype, "same_kind"):
+        weak = leaf.weak_type  # a Python number, whose width means nothing
+        if not (holds(dtype, leaf.dtype) if weak else np.can_cast(leaf.dtype, dtype, "same_kind")):
             raise ValueError(
                 f"{name} is {leaf.dtype}; its space says {part}, and a cast would change values. "
                 "Cast it in the environment, or give the space that dtype."
@@ -153,8 +154,10 @@ def check_single(where: str, value: Any) -> None:
     """Refuses a reward or flag that is not one real number.
 
     Raises:
-      ValueError: if it has several, or is complex.
+      ValueError: if it is None or a tree, has several, or is complex.
     """
+    if not isinstance(value, jax.ShapeDtypeStruct):
+        raise ValueError(f"{where} as {value!r}; it must be one real number or bool.")
     if math.prod(value.shape) != 1 or not (
         jnp.issubdtype(value.dtype, jnp.bool_)
         or jnp.issubdtype(value.dtype, jnp.integer)

@@ -48,7 +48,9 @@ def deal(pool: ResetPool, ended: Array) -> tuple[ResetPool, Opening]:
     Returns:
       The pool after it, and N openings, to be used where `ended` holds.
     """
-    size, num_rows = jax.tree.leaves(pool.openings.obs)[0].shape[0], ended.shape[0]
+    # An observation may be an empty Dict; a state may have leaves without an axis for the rows.
+    leaf = jax.tree.leaves((pool.openings.obs, pool.openings.env))[0]
+    size, num_rows = leaf.shape[0], ended.shape[0]
     shares = math.gcd(num_rows, SHARES)
     rank = jnp.cumsum(ended.reshape(shares, -1), axis=1, dtype=jnp.uint32) - 1
     if size * num_rows >= 2**32:

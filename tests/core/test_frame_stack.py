@@ -204,6 +204,23 @@ def test_a_normalized_vector_of_bytes_is_stacked_as_floats(backend: str) -> None
     assert 0 < abs(obs[0][-1]) % 1 < 1
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_on_the_device_wide_numbers_are_stacked_as_jax_holds_them(dtype: Any) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    spec = VecSpec(2, spaces.Box(0, 5, (3,), dtype), spaces.Discrete(2), backend="jax")
+    stack: Any = frame_stack(2).init(spec, None).stack
+    assert stack.dtype == jnp.asarray(dtype(0)).dtype
+
+
+@pytest.mark.parametrize("padding", ["zero", "reset"])
+def test_frames_without_a_number_stack_to_stacks_without_one(padding: Any) -> None:
+    stream = make_stream(spaces.Box(0, 1, (0,)), num_steps=5, end=1.0)
+    run = run_numpy(frame_stack(2, padding=padding), stream)
+    assert all(
+        step.obs.shape == step.final_obs.shape == (stream.spec.num_envs, 0) for step in run.steps
+    )
+
+
 def test_bounds_are_repeated_along_the_stacked_axis() -> None:
     spec = VecSpec(1, MATRIX, spaces.Discrete(2))
     last = frame_stack(2).spec(spec).observation_space

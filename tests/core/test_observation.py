@@ -240,6 +240,26 @@ class TestFlattenObservation:
         expected = [spaces.flatten(UNSORTED, sample) for sample in samples]
         np.testing.assert_array_equal(step.obs, expected)
 
+    def test_an_empty_part_adds_nothing(self, backend):
+        hollow = spaces.Dict(none=spaces.Dict(), speed=VECTOR, nor=spaces.Tuple([spaces.Dict()]))
+        obs, _ = batch(hollow)
+        spec, step = run(flatten_observation(), hollow, backend, obs, obs)
+        assert spec.observation_space == VECTOR
+        np.testing.assert_array_equal(step.obs, obs["speed"])
+
+    def test_the_dtype_of_the_space_is_what_comes_out_however_the_parts_are_nested(self, backend):
+        small, byte, half = (spaces.Box(0, 1, (1,), kind) for kind in ("int8", "uint8", "float16"))
+        space = spaces.Dict(half=half, whole=spaces.Tuple([small, byte]))
+        obs, _ = batch(space)
+        spec, step = run(flatten_observation(), space, backend, obs, obs)
+        assert step.obs.dtype == spec.observation_space.dtype
+
+    def test_an_observation_without_numbers_is_refused(self, backend):
+        space = spaces.Dict(none=spaces.Tuple([]))
+        spec = VecSpec(N, space, spaces.Discrete(2), backend=backend)
+        with pytest.raises(ValueError, match=r"flatten_observation: Dict.* holds no numbers"):
+            flatten_observation().spec(spec)
+
     def test_a_part_without_a_fixed_size_is_refused(self, backend):
         space = spaces.Dict({"words": spaces.Text(5), "speed": VECTOR})
         spec = VecSpec(N, space, spaces.Discrete(2), backend=backend)

@@ -74,6 +74,12 @@ def test_a_pool_smaller_than_the_ended_rows_deals_all_of_it_as_evenly_as_it_can(
     assert sorted(np.bincount(dealt.env)) == [2, 3, 3]
 
 
+def test_a_pool_of_states_without_an_observation_is_dealt():
+    pool = ResetPool(Opening(jnp.arange(4), {}, {}), hash_key(5), jnp.uint32(0))
+    _, dealt = deal(pool, jnp.ones(4, bool))
+    assert sorted(np.asarray(dealt.env)) == [0, 1, 2, 3]
+
+
 def test_a_pools_deals_are_uniform_in_every_row():
     # Chi-square with 9 degrees of freedom, 4000 deals a row: 27.9 is passed once in a thousand.
     ended = np.random.default_rng(1).random((4000, 5)) < 0.7

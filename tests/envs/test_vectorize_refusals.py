@@ -72,6 +72,11 @@ REFUSED = {
         parts(**{"1_reward": jnp.zeros(2)}),
         r"step of Simple returns reward as float32 of shape",
     ),
+    "no reward": (parts(**{"1_reward": None}), r"returns reward as None; it must be one real"),
+    "flags in a dict": (
+        parts(**{"1_terminated": {"all": True}}),
+        r"returns terminated as \{'all': ",
+    ),
     "complex": (parts(**{"1_reward": 1j}), r"returns reward as complex64 of shape \(\)"),
     "flag": (
         parts(**{"1_truncated": jnp.zeros((1, 2), bool)}),
@@ -98,6 +103,10 @@ REFUSED = {
     "wide integers in a byte": (
         observing(U8, jnp.int32([3, 4])),
         r"part whole is int32; its space says Box\(0, 255, \(2,\), uint8\), and a cast would change",
+    ),
+    "a Python fraction in whole numbers": (
+        observing(spaces.Discrete(2), 0.5),
+        r"part whole is float32; its space says Discrete\(2\), and a cast would change",
     ),
     "one part of several": (
         observing(spaces.Dict(x=U8, y=spaces.Discrete(2)), {"x": jnp.zeros(2), "y": 1}),
