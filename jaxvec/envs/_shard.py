@@ -38,6 +38,50 @@ def device_mesh(num_devices: int | None = None, *, axis: str = "env") -> Mesh:
     return Mesh(np.array(devices[:wanted]), (axis,))
 
 
+def row_shardings(
+    where: str, num_envs: int, mesh: Mesh, axes: tuple[str, ...]
+) -> tuple[NamedSharding, NamedSharding]:
+    """Returns how arrays with rows lie on a mesh, and how all others do.
+
+    Args:
+      where: whose mesh it is, for messages.
+      num_envs: N.
+      mesh: the devices; of any axis types.
+      axes: those of its axes that the rows are spread over.
+
+    Raises:
+      TypeError: if it is no mesh of devices.
+      ValueError: if the mesh has no such axis, or N does not divide among its devices.
+    """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"{where}: mesh is of type {type(mesh).__name__}, but a jax.sharding.Mesh is needed: pass "
+            "jaxvec.device_mesh()."
+        )
+    unknown = [name for name in axes if name not in mesh.shape]
+    if unknown:
+        raise ValueError(
+            f"{where}: axis {unknown[0]!r} came, but the mesh has the axes {list(mesh.shape)}."
+        )
+    parts = math.prod(mesh.shape[name] for name in axes)
+    if num_envs % parts:
+        raise ValueError(
+            f"{where}: {num_envs} environments do not divide among {parts} devices (of {axes}); "
+            f"{num_envs // parts * parts or parts} or {(num_envs // parts + 1) * parts} would."
+        )
+    # jax.make_mesh gives axes that ask every operation how its result lies; here XLA may find out.
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    return NamedSharding(mesh, PartitionSpec(axes)), NamedSharding(mesh, PartitionSpec())
+
+
+def has_rows(leaf: Array, num_envs: int) -> bool:
+    """Tells whether an array has an axis of N rows in front.
+
+    Where the statistics of N columns are taken for N rows, they lie otherwise, and are no other.
+    """
+    return bool(leaf.ndim > 0 and leaf.shape[0] == num_envs)
+
+
 def shard(
     env: BatchedEnv, mesh: Mesh | None = None, axis: str | tuple[str, ...] = "env"
 ) -> BatchedEnv:
@@ -59,30 +103,18 @@ def shard(
       with rows spread by them, all else copied to each device.
 
     Raises:
-      TypeError: if `env` is no `BatchedEnv`.
+      TypeError: if `env` is no `BatchedEnv`, or `mesh` no mesh of devices.
       ValueError: if the mesh has no such axis, or N does not divide among its devices.
     """
     check_batched("shard", env)
     mesh = device_mesh() if mesh is None else mesh
     axes = (axis,) if isinstance(axis, str) else tuple(axis)
-    unknown = [name for name in axes if name not in mesh.shape]
-    if unknown:
-        raise ValueError(
-            f"shard: axis {unknown[0]!r} came, but the mesh has the axes {list(mesh.shape)}."
-        )
-    num_envs, parts = env.spec.num_envs, math.prod(mesh.shape[name] for name in axes)
-    if num_envs % parts:
-        raise ValueError(
-            f"shard: {num_envs} environments do not divide among {parts} devices (axis {axis!r}); "
-            f"{num_envs // parts * parts or parts} or {(num_envs // parts + 1) * parts} would."
-        )
-    rows = NamedSharding(mesh, PartitionSpec(axes))
-    copies = NamedSharding(mesh, PartitionSpec())
+    num_envs = env.spec.num_envs
+    rows, copies = row_shardings("shard", num_envs, mesh, axes)
 
-    # Where the statistics of N columns are taken for N rows, they lie otherwise, and are no other.
     def laid(leaf: Array) -> Array:
-        has_rows = leaf.ndim > 0 and leaf.shape[0] == num_envs
-        return jax.lax.with_sharding_constraint(leaf, rows if has_rows else copies)
+        spread = has_rows(leaf, num_envs)
+        return jax.lax.with_sharding_constraint(leaf, rows if spread else copies)
 
     def lay(state: PyTree, timestep: Timestep) -> tuple[PyTree, Timestep]:
         state, timestep = jax.tree.map(laid, (state, timestep))

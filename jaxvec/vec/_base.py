@@ -10,7 +10,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from operator import index
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,9 +27,8 @@ from jaxvec.vec._convert import (
 )
 from jaxvec.vec._indices import Indices, row_indices
 from jaxvec.vec._sb3 import RegistersItself
-from jaxvec.vec._utils import show, spawned_seeds, tile_images
+from jaxvec.vec._utils import SeedMode, seeds_of_rows, show, tile_images
 
-SeedMode = Literal["sequential", "spawn"]
 Where = Literal["outermost", "unwrapped"]
 
 
@@ -270,11 +268,12 @@ class VecEnv(RegistersItself, ABC):
         if seed is None:
             # SB3's draw, from the global generator: np.random.seed makes it reproducible.
             seed = int(np.random.randint(0, np.iinfo(np.uint32).max, dtype=np.uint32))  # noqa: NPY002
-        if mode == "sequential":
-            self._seeds = [index(seed) + row for row in range(self.num_envs)]
-        else:
-            self._seeds = spawned_seeds(seed, self.num_envs)
+        self._seeds = seeds_of_rows(seed, mode, self._row_numbers())
         return self._seeds
+
+    def _row_numbers(self) -> Sequence[int]:
+        """Returns the numbers of the environments, by which they are seeded."""
+        return range(self.num_envs)
 
     def set_options(self, options: Sequence[dict[str, Any]] | dict[str, Any] | None = None) -> None:
         """Sets the options of the next reset; each environment gets a copy of its own.

@@ -16,7 +16,9 @@ from jax.extend.core import jaxpr_as_fun
 from jaxvec.core._transform import VecSpec
 from jaxvec.core._xp import space_tree
 from jaxvec.typing import Array, Obs, PyTree
-from jaxvec.vec._packing import Buffers, Column, Fetched, Layout
+from jaxvec.vec._fetched import Column, Fetched
+from jaxvec.vec._packing import LARGE, Buffers, Layout
+from jaxvec.vec._placement import Placement
 
 Parts = tuple[Buffers, ...]
 """The packed states of a run, the environments' first, then those of the layers from the inside out."""
@@ -48,6 +50,7 @@ class Call:
       spec: of the outermost layer.
       hand: what makes an array what the caller gets, for callers on the device. None for NumPy's: then what
         every caller reads lies in one buffer.
+      placement: where its arrays lie.
 
     Attributes:
       layouts: of the trees that it returns.
@@ -64,14 +67,16 @@ class Call:
         arguments: tuple[Any, ...],
         spec: VecSpec,
         hand: Hand | None,
+        placement: Placement,
     ) -> None:
-        self.num_envs, self.space, self.hand = spec.num_envs, spec.observation_space, hand
+        self.num_envs = len(placement.row_numbers(spec.num_envs))
+        self.space, self.hand, self.copy = spec.observation_space, hand, placement.copy
         self.dtypes = None if hand else _other_dtypes(self.space)
         self.is_plain = not isinstance(self.space, spaces.Dict | spaces.Tuple)
         trees = [layout.avals for layout in layouts]
         # Traced once; one array in several places is then one name.
         traced, (states, shown) = jax.make_jaxpr(function, return_shape=True)(trees, *arguments)
-        self.layouts = [Layout(state) for state in states]
+        self.layouts = _laid_as(layouts, states, placement)
         _check_stands_still(layouts, self.layouts)
         ends = np.cumsum([len(layout.slots) for layout in self.layouts]).tolist()
         first = ends[-1]
@@ -86,12 +91,12 @@ class Call:
         wanted: list[int] = jax.tree.leaves(later)
         sources = list({names[place]: place for place in reversed(wanted)}.values())[::-1]
         at = {names[place]: number for number, place in enumerate(sources)}
-        self.few = Layout([leaves[place] for place in sources])
+        self.few = Layout([leaves[place] for place in sources], placement=placement)
         self.shown: Shown = jax.tree.map(lambda place: at[names[place]], later)
         avals = [leaves[place] for place in everybody]
         if hand is None:
             avals[-1] = jax.ShapeDtypeStruct(avals[-1].shape, np.uint32)
-        self.every = Layout(avals) if hand is None else Layout(avals, large=0)
+        self.every = Layout(avals, LARGE if hand is None else 0, placement)
         run = jaxpr_as_fun(traced)
 
         def packed(parts: Parts, *arguments: Any) -> tuple[Parts, Buffers, Buffers]:
@@ -108,7 +113,14 @@ class Call:
             few = [leaves[source] for source in sources]
             return new, self.every.pack_leaves(every), self.few.pack_leaves(few)
 
-        self._run = jax.jit(packed, donate_argnums=0)
+        options = placement.jit_options(
+            lambda: (
+                tuple(layout.shardings() for layout in self.layouts),
+                self.every.shardings(),
+                self.few.shardings(),
+            )
+        )
+        self._run = jax.jit(packed, donate_argnums=0, **options)
 
     def __call__(self, parts: Parts, *arguments: Any) -> tuple[Parts, "Results"]:
         parts, every, few = self._run(parts, *arguments)
@@ -156,7 +168,7 @@ class Results:
             *leaves, reward, done = map(call.hand, self._every)
             return rebuilt(call.space, iter(leaves)), reward, done
         # One copy of a buffer serves all that lies in it: what SB3 writes into rewards must be writable.
-        host = [np.array(buffer) for buffer in self._every]
+        host = [call.copy(buffer) for buffer in self._every]
         *leaves, reward, flags = call.every.views(host)
         if keep_flags:
             self._flags = _byte(flags, 0).copy(), _byte(flags, 1).copy()
@@ -172,12 +184,10 @@ class Results:
         if self._flags is not None:
             return self._flags
         call = self._call
+        where, fetch = call.every.slots[-1].buffer, call.every.placement.fetch
+        flags = call.every.view({where: fetch(self._every[where])}, -1)
         if call.hand is not None:
-            return np.asarray(self._every[-1]), np.asarray(
-                self._all_columns()[call.shown.truncated]
-            )
-        where = call.every.slots[-1].buffer
-        flags = call.every.view({where: np.asarray(self._every[where])}, -1)
+            return flags, np.asarray(self._all_columns()[call.shown.truncated])
         return _byte(flags, 0), _byte(flags, 1)
 
     def final_obs(self) -> Obs:
@@ -268,6 +278,23 @@ def _flags(done: Array, truncated: Array) -> Array:
 def _byte(words: Array, which: int) -> Array:
     """Returns a byte of each word as bool `[N]`: a view, which costs less than a comparison."""
     return np.ndarray(words.shape, np.bool_, words.data, which, words.strides)
+
+
+def _laid_as(layouts: list[Layout], states: list[PyTree], placement: Placement) -> list[Layout]:
+    """Returns the layouts of the states that a call returns: what had rows still has.
+
+    Args:
+      layouts: of the states that it takes; environments which start have none.
+      states: the others', with shapes and dtypes.
+      placement: where they lie.
+    """
+    known: list[Layout | None] = [None] * (len(states) - len(layouts))
+    found = []
+    for state, old in zip(states, known + list(layouts), strict=True):
+        same = old is not None and len(jax.tree.leaves(state)) == len(old.slots)
+        spread = [slot.spread for slot in old.slots] if old is not None and same else None
+        found.append(Layout(state, placement=placement, spread=spread))
+    return found
 
 
 def _check_stands_still(before: list[Layout], after: list[Layout]) -> None:

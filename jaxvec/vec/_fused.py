@@ -107,7 +107,7 @@ class Run:
         self._prepare()
         for _, layer in self._guards:
             layer._before_step(actions)
-        actions = self._check(actions)
+        actions = base._placed(self._check(actions))
         if self._step is None:
             self._step = self._program.step([each._packed.layout for each in self._owners], actions)
         base._pending = self, self._called(self._step, self._owners, actions)
@@ -175,6 +175,8 @@ class Run:
         base._drop()  # all that is refused was refused before
         if not groups:  # the base keeps the old ones: the caller may write into its own
             return old if base._hand else map_obs(np.copy, old), mask
+        some = base._placed(None if indices is None else mask)
+        keys, groups = base._placed((keys, groups))
         if base._packed is None:
             layouts = [layer._packed.layout for layer in self._layers]
             call = self._program.start(layouts, keys, groups)
@@ -182,7 +184,6 @@ class Run:
             results = self._called(call, self._layers, keys, groups)
         else:
             layouts = [owner._packed.layout for owner in self._owners]
-            some = None if indices is None else mask
             call = self._program.reset(layouts, some, keys, groups)
             results = self._called(call, self._owners, some, keys, groups)
         obs = base._after_opening(self, results, mask, old)
@@ -195,7 +196,10 @@ class Run:
         """Returns which rows are to be reset, None for all, if no step of the others is lost by it."""
         base = self.base
         base._check_open()
-        if len(set(base._get_indices(indices))) == base.num_envs:
+        if indices is None:
+            return None
+        # Processes that share a mesh must call the same function: whatever another one resets, it is some.
+        if len(set(base._get_indices(indices))) == base.num_envs and not base._placement.is_partial:
             return None
         if base._pending is not None:
             raise AlreadyPendingError(

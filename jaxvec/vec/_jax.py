@@ -1,12 +1,14 @@
 """`JaxVecEnv`: environments that JAX steps, on Stable-Baselines3's face."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from jax.sharding import Mesh
 
 from jaxvec.core._arguments import check_one_of
 from jaxvec.core._transform import Timestep, Transform
@@ -16,24 +18,22 @@ from jaxvec.errors import AlreadyPendingError, ClosedError, NotPendingError
 from jaxvec.random import row_words_from_seeds
 from jaxvec.typing import Action, Array, Obs, PyTree
 from jaxvec.vec._actions import Check, action_check
-from jaxvec.vec._base import ColumnVecEnv, SeedMode, Where
 from jaxvec.vec._call import Results
 from jaxvec.vec._convert import StepReturn
 from jaxvec.vec._fused import Fusable, Run
 from jaxvec.vec._indices import Indices
-from jaxvec.vec._jax_attributes import RowAttributes
 from jaxvec.vec._jax_edge import Output, check_info_keys, hand_of, merged_rows
 from jaxvec.vec._jax_identity import Identity
 from jaxvec.vec._jax_pictures import Pictures
+from jaxvec.vec._jax_reach import Reachable
 from jaxvec.vec._jax_resets import ResetInfos, RowKeys, next_resets
-from jaxvec.vec._monitor_env import Monitor
 from jaxvec.vec._packing import Layout, Packed
+from jaxvec.vec._placement import placement_of
 from jaxvec.vec._program import Groups, Program
-from jaxvec.vec._sb3 import MONITORS, loaded
-from jaxvec.vec._utils import has_pictures
+from jaxvec.vec._utils import SeedMode
 
 
-class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
+class JaxVecEnv(Identity, Fusable, Reachable):
     """N environments that JAX steps, as SB3's VecEnv.
 
     Layers above it (`VecNormalize`, `VecFrameStack`, `VecMonitor`, any `VecTransform`) run in the same
@@ -52,10 +52,17 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
       info_keys: the entries of the environment's own info that infos show.
       render_mode: "rgb_array" for pictures: the environment's own, or gymnasium's for classic control;
         "human" for a window that shows them; None for neither.
+      mesh: devices (`device_mesh()`) that the environments and all layers are spread over, each with a share
+        of the rows; statistics are over all of them. None: JAX's default device.
+      process_local: for a mesh of several processes (`jax.distributed`): this process hands in the actions
+        of its own rows, and sees these rows only. `num_envs` is their number; a row has the seed of its
+        place among those of all processes. All processes then make the same calls in the same order, also
+        `reset(indices)`, where `[]` is for a process with no row to reset.
 
     Raises:
-      TypeError: if `env` is no BatchedEnv.
-      ValueError: if an option does not exist, or the environments are reset in another mode.
+      TypeError: if `env` is no BatchedEnv, or `mesh` no mesh of devices.
+      ValueError: if an option does not exist, or the environments are reset in another mode; if N does not
+        divide among the mesh's devices, or some of them belong to other processes, without `process_local`.
       KeyError: if there is no such entry of the info.
     """
 
@@ -70,6 +77,8 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
         output: Output = "numpy",
         info_keys: Sequence[str] = (),
         render_mode: str | None = None,
+        mesh: Mesh | None = None,
+        process_local: bool = False,
     ) -> None:
         check_one_of("JaxVecEnv", "output", output, ("numpy", "jax", "torch"))
         check_one_of("JaxVecEnv", "render_mode", render_mode, (None, "rgb_array", "human"))
@@ -84,22 +93,24 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
                 "shows a new episode's first observation in the step that ended the old one: vectorize "
                 "them with 'SameStep'."
             )
-        self._env = env
+        self._placement = placement = placement_of(env, mesh, process_local, output)
+        self._env = env = placement.env(env)
         self._wanted_mode = render_mode
         self._pictures = None if render_mode is None else Pictures(env)
         self._info_keys = tuple(info_keys)
-        self._hand = hand_of(output)
+        self._hand = placement.hand(hand_of(output))
         self._programs: dict[Any, Program] = {}
         self._packed: Packed | None = None
         self._pending: tuple[Run, Results] | None = None
         self._latest: tuple[Run, Results | Obs] | None = None
         self._closed = False
-        self._row_attributes: RowAttributes | None = None
-        self._keys = RowKeys([seed + row for row in range(env.spec.num_envs)])
+        self._row_attributes = None
+        rows = self._row_numbers()
+        self._keys = RowKeys([seed + row for row in rows])
         self._run: Run = Run(self, ())
         if info_keys:
             check_info_keys(env, self._info_keys)
-        super().__init__(env.spec.num_envs, env.spec.observation_space, env.spec.action_space)
+        super().__init__(len(rows), env.spec.observation_space, env.spec.action_space)
         if env.env is not None:
             self.metadata = {**env.env.metadata, **self.metadata}
 
@@ -156,6 +167,20 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
             raise
         return seeds
 
+    def set_options(self, options: Sequence[dict[str, Any]] | dict[str, Any] | None = None) -> None:
+        """Sets the options of the next reset; see `VecEnv.set_options`.
+
+        Raises:
+          ValueError: if the mesh has devices of other processes: they decide which function is called.
+        """
+        if self._placement.is_partial and any(self._options_of(options)):
+            raise ValueError(
+                f"JaxVecEnv.set_options: {options} came, but which options there are decides which function "
+                "is compiled, and all processes of the mesh must call the same. Make what is to differ a "
+                "parameter (vectorize(params=...), set_attr)."
+            )
+        super().set_options(options)
+
     def close(self) -> None:
         """Gives back what the environments hold."""
         self._closed = True
@@ -168,15 +193,31 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
         """Returns the compiled functions of these layers; they are kept."""
         key = transforms, reads
         if key not in self._programs:
-            self._programs[key] = Program(self._env, transforms, reads, self._info_keys, self._hand)
+            self._programs[key] = Program(
+                self._env, transforms, reads, self._info_keys, self._hand, self._placement
+            )
         return self._programs[key]
+
+    def _row_numbers(self) -> Sequence[int]:
+        return self._placement.row_numbers(self._env.spec.num_envs)
+
+    def _placed(self, tree: PyTree) -> PyTree:
+        """Returns arguments of a compiled call, with one row for each environment here, where it runs."""
+        return self._placement.put_rows(tree)
 
     def _check_of(self, space: spaces.Space[Any]) -> Check:
         return action_check(space, self.num_envs)
 
-    def _packed_state(self, state: PyTree) -> Packed:
-        """Returns the state of a layer as a run keeps it."""
-        return Packed.holding(state)
+    def _packed_state(self, init: Callable[[Sequence[int]], PyTree]) -> Packed:
+        """Returns the state of a layer as a run keeps it.
+
+        Args:
+          init: makes it for the rows of these numbers.
+        """
+        state, whole = init(self._row_numbers()), None
+        if self._placement.is_partial:
+            whole = jax.eval_shape(lambda: init(range(self._env.spec.num_envs)))
+        return Packed.holding(state, self._placement, whole)
 
     @property
     def reset_infos(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -243,6 +284,10 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
         self._options = [
             {} if used else each for used, each in zip(mask, self._options, strict=True)
         ]
+        if (
+            self._placement.is_partial
+        ):  # the same call as in the others, which may have rows to reset
+            groups = groups or ((mask, None),)
         return mask, keys, groups
 
     def _last_obs(self, run: Run) -> Obs:
@@ -270,74 +315,3 @@ class JaxVecEnv(Identity, Fusable, ColumnVecEnv):
 
     def _clear_reset_infos(self) -> None:
         self._reset_infos = ResetInfos(self.num_envs)
-
-    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Returns an attribute of each environment: a parameter, its state, a method, or what all share.
-
-        Raises:
-          AttributeError: if there is no such attribute; the message lists those that exist.
-        """
-        rows = list(self._get_indices(indices))
-        if attr_name == "render_mode":
-            return [self._wanted_mode for _ in rows]
-        return self._attributes().get(attr_name, rows)
-
-    def set_attr(
-        self, attr_name: str, value: Any, indices: Indices = None, *, where: Where = "outermost"
-    ) -> None:
-        """Sets a parameter of each environment, from the next step on; nothing is compiled for it.
-
-        Args:
-          attr_name: of the parameter, such as "gravity".
-          value: the same for all.
-          indices: which environments; None for all.
-          where: for other VecEnvs; here there are no wrappers.
-
-        Raises:
-          AttributeError: if there is no such parameter, or the parameters are compiled in.
-          ValueError: if the value does not fit it.
-        """
-        del where
-        self._attributes().put(attr_name, value, list(self._get_indices(indices)))
-
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
-    ) -> list[Any]:
-        """Calls a method of the environment's record, `(state, params, ...)`, and returns the results.
-
-        Raises:
-          AttributeError: if there is no such method; the message lists those that exist.
-        """
-        rows = list(self._get_indices(indices))
-        if method_name != "render":
-            return self._attributes().call(method_name, rows, method_args, method_kwargs)
-        if self._pictures is None:
-            return [None for _ in rows]
-        if self.render_mode == "rgb_array":
-            return self._pictures.draw(self._attributes(), rows)
-        self._pictures.show(self._attributes(), rows)
-        return [None for _ in rows]
-
-    def get_images(self) -> Sequence[Array | None]:
-        """Returns a picture of each environment, `[H, W, 3]`; None each unless made for "rgb_array"."""
-        if not has_pictures(self):
-            return [None] * self.num_envs
-        return self.env_method("render")
-
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
-        """Tells for each environment whether it is wrapped by a class.
-
-        Only by a Monitor it can be: where infos have "episode" because a layer of `jaxvec.wrap` made it.
-        """
-        monitored = "episode" in self._info_keys and wrapper_class in (
-            Monitor,
-            *loaded("Monitor", MONITORS),
-        )
-        return [monitored for _ in self._get_indices(indices)]
-
-    def _attributes(self) -> RowAttributes:
-        self._ensure_started()
-        if self._row_attributes is None:
-            assert self._packed is not None
-            self._row_attributes = RowAttributes(self._env, self._packed)
-        return self._row_attributes

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,7 +30,8 @@ class RowAttributes:
     def __init__(self, env: BatchedEnv, packed: Packed) -> None:
         self._env = env
         self._packed = packed
-        self._num_envs = env.spec.num_envs
+        self._placement = packed.layout.placement
+        self._num_envs = len(self._placement.row_numbers(env.spec.num_envs))
         self._methods: dict[Any, Any] = {}
         self._places: EnvState | None = _env_state(packed.places())
 
@@ -133,9 +135,10 @@ class RowAttributes:
         ):
             return [self._called_on(methods[name], row, arguments, keywords) for row in rows]
         if name not in self._methods:
-            self._methods[name] = jax.jit(self._over_rows(methods[name]))
+            options = self._placement.jit_options(partial(self._placement.sharding, True))
+            self._methods[name] = jax.jit(self._over_rows(methods[name]), **options)
         results = jax.tree.map(
-            np.asarray, self._methods[name](self._packed.buffers, arguments, keywords)
+            self._placement.fetch, self._methods[name](self._packed.buffers, arguments, keywords)
         )
         return [_row_of(results, row) for row in rows]
 

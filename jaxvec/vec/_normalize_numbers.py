@@ -12,7 +12,7 @@ from jaxvec.vec._fused import run_over
 from jaxvec.vec._mean_std import RunningMeanStd, holders_of
 from jaxvec.vec._normalization import NormalizationState
 from jaxvec.vec._normalize_device import DeviceNumbers
-from jaxvec.vec._transform import VecTransform, spec_of
+from jaxvec.vec._transform import VecTransform, packed_state, spec_of
 
 _SWITCH = np.asarray(False), np.asarray(True)
 
@@ -44,9 +44,9 @@ class NormalizeNumbers(VecTransform):
         if below is None:
             self.returns = np.zeros(venv.num_envs)
             return
-        state = self.transform.init(spec_of(venv), None)
+        packed = packed_state(below, self.transform, spec_of(venv))
         obs_rms, ret_rms = self.__dict__.pop("_obs_rms", None), self._ret_rms
-        self._run, self._packed = below.extended(self), below.base._packed_state(state)
+        self._run, self._packed = below.extended(self), packed
         self._find_numbers()
         self.ret_rms = ret_rms
         if obs_rms is not None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxvec.typing import Array, PyTree
+from jaxvec.vec._placement import ONE_DEVICE, Placement
 
 LARGE = 16384
 """Bytes from which on an array stays by itself: where a copy costs what handing an array over costs."""
@@ -29,6 +30,7 @@ class Slot(NamedTuple):
     dtype: np.dtype[Any]
     impl: Any  # of typed keys; None for numbers
     alone: bool  # whether the buffer is the leaf itself
+    spread: bool  # whether it is the rows of several devices
 
 
 class Layout:
@@ -37,6 +39,9 @@ class Layout:
     Args:
       avals: a tree of arrays, typed keys, or `jax.ShapeDtypeStruct`.
       large: bytes from which on a leaf gets a buffer of its own.
+      placement: where the buffers lie.
+      spread: for each leaf, whether it has rows to spread over devices; None for what its shape says. Such a
+        leaf gets a buffer of its own.
 
     Attributes:
       slots: one for each leaf.
@@ -45,7 +50,13 @@ class Layout:
       key: equal for equal layouts.
     """
 
-    def __init__(self, avals: PyTree, large: int = LARGE) -> None:
+    def __init__(
+        self,
+        avals: PyTree,
+        large: int = LARGE,
+        placement: Placement = ONE_DEVICE,
+        spread: list[bool] | None = None,
+    ) -> None:
         leaves, structure = jax.tree.flatten(avals)
         self.structure: Any = structure
         self.avals = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), avals)
@@ -54,18 +65,23 @@ class Layout:
             leaf if impl is None else jax.eval_shape(jax.random.key_data, leaf)
             for leaf, impl in zip(leaves, impls, strict=True)
         ]
-        alone = [_stays_alone(leaf, large) for leaf in words]
+        self.placement = placement
+        if spread is None:
+            spread = [placement.has_rows(leaf) for leaf in leaves]
+        alone = [
+            rows or _stays_alone(leaf, large) for leaf, rows in zip(words, spread, strict=True)
+        ]
         sizes = [_word_size(leaf.dtype) for leaf in words]
         # First the shared buffers, one for each size of element, then the large leaves in their order.
         self._shared = sorted({size for size, own in zip(sizes, alone, strict=True) if not own})
         fill, own_buffers = dict.fromkeys(self._shared, 0), len(self._shared)
         self.slots: list[Slot] = []
-        for leaf, impl, own, size in zip(words, impls, alone, sizes, strict=True):
+        for leaf, impl, own, size, rows in zip(words, impls, alone, sizes, spread, strict=True):
             start = 0 if own else fill[size]
             stop = start + leaf.size
             buffer = own_buffers if own else self._shared.index(size)
             shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
-            self.slots.append(Slot(buffer, start, stop, shape, dtype, impl, own))
+            self.slots.append(Slot(buffer, start, stop, shape, dtype, impl, own, rows))
             if own:
                 own_buffers += 1
             else:
@@ -125,7 +141,7 @@ class Layout:
 
     def read(self, buffers: Buffers) -> PyTree:
         """Returns a tree of arrays on the device that share nothing with the buffers."""
-        host = [np.asarray(buffer) for buffer in buffers]
+        host = [self.placement.fetch(buffer) for buffer in buffers]
         leaves = []
         for index, slot in enumerate(self.slots):
             leaf = jnp.asarray(np.array(self.view(host, index)))
@@ -143,15 +159,25 @@ class Layout:
         for leaf, slot in zip(self._leaves(tree), self.slots, strict=True):
             words = jax.random.key_data(leaf) if slot.impl is not None else leaf
             words = np.array(words, slot.dtype)
-            if words.shape != slot.shape:
+            shape = self.shape_here(slot)
+            if words.shape != shape:
                 raise ValueError(
-                    f"state: a leaf of shape {words.shape} came where one of {slot.shape} is."
+                    f"state: a leaf of shape {words.shape} came where one of {shape} is."
                 )
             if slot.alone:
-                large.append(jnp.asarray(words))
+                large.append(self.placement.put(words, slot.spread))
                 continue
             shared[slot.buffer].append(_host_words(words))
-        return (*(jnp.asarray(np.concatenate(parts)) for parts in shared), *large)
+        return (*(self.placement.put(np.concatenate(parts)) for parts in shared), *large)
+
+    def shape_here(self, slot: Slot) -> tuple[int, ...]:
+        """Returns the shape of what this process sees of a leaf."""
+        return self.placement.shape_here(slot.shape) if slot.spread else slot.shape
+
+    def shardings(self) -> tuple[Any, ...]:
+        """Returns how each buffer lies on a mesh."""
+        spread = [slot.spread for slot in self.slots if slot.alone]
+        return tuple(map(self.placement.sharding, [False] * len(self._shared) + spread))
 
     def _leaves(self, tree: PyTree) -> list[Array]:
         leaves: list[Array]
@@ -180,12 +206,24 @@ class Packed:
         self.buffers = buffers
 
     @classmethod
-    def holding(cls, tree: PyTree) -> Self:
+    def holding(
+        cls, tree: PyTree, placement: Placement = ONE_DEVICE, whole: PyTree | None = None
+    ) -> Self:
         """Returns one that holds a copy of a tree, whose structure, shapes and dtypes stay.
 
         What is int64 or float64 gets the dtype that steps on the device will give it.
+
+        Args:
+          tree: as this process sees it.
+          placement: where it is to lie.
+          whole: the tree of all processes; shapes suffice. None: it is the same.
         """
-        layout = Layout(jax.tree.map(_as_device_has_it, tree))
+        whole, spread = tree if whole is None else whole, None
+        if placement.is_partial:
+            pairs = zip(*map(jax.tree.leaves, (tree, whole)), strict=True)
+            spread = [np.shape(mine) != np.shape(of_all) for mine, of_all in pairs]
+        avals = jax.tree.map(_as_device_has_it, whole)
+        layout = Layout(avals, placement=placement, spread=spread)
         return cls(layout, layout.write(tree))
 
     def read(self) -> PyTree:
@@ -205,8 +243,8 @@ class Packed:
         slot = self.layout.slots[index]
         buffer = self.buffers[slot.buffer]
         if slot.alone and row is not None:
-            return np.array(buffer[row])
-        leaf = self.layout.view({slot.buffer: np.asarray(buffer)}, index)
+            return self.layout.placement.row(buffer, row)
+        leaf = self.layout.view({slot.buffer: self.layout.placement.fetch(buffer)}, index)
         return np.array(leaf if row is None else leaf[row])
 
     def put(self, index: int, value: Array) -> None:
@@ -217,62 +255,16 @@ class Packed:
         """
         slot = self.layout.slots[index]
         value = np.array(value, slot.dtype)
-        if value.shape != slot.shape:
-            raise ValueError(f"A value of shape {value.shape} came where one of {slot.shape} is.")
+        shape, placement = self.layout.shape_here(slot), self.layout.placement
+        if value.shape != shape:
+            raise ValueError(f"A value of shape {value.shape} came where one of {shape} is.")
         if not slot.alone:
-            buffer = np.array(self.buffers[slot.buffer])
+            buffer = np.array(placement.fetch(self.buffers[slot.buffer]))
             buffer[slot.start : slot.stop] = _host_words(value)
             value = buffer
         buffers = list(self.buffers)
-        buffers[slot.buffer] = jnp.asarray(value)
+        buffers[slot.buffer] = placement.put(value, slot.spread)
         self.buffers = tuple(buffers)
-
-
-class Fetched:
-    """The leaves of buffers, brought to the host when the first of them is read.
-
-    Args:
-      layout: where they lie.
-      buffers: on the device.
-    """
-
-    __slots__ = ("_buffers", "_host", "layout")
-
-    def __init__(self, layout: Layout, buffers: Buffers) -> None:
-        self.layout = layout
-        self._buffers = buffers
-        self._host: list[Array] | None = None
-
-    def leaf(self, index: int) -> Array:
-        """Returns a leaf as NumPy has it; not to be written to."""
-        if self._host is None:
-            self._host = [np.asarray(buffer) for buffer in self._buffers]
-            self._buffers = ()
-        return self.layout.view(self._host, index)
-
-
-class Column:
-    """An array that is on the host once somebody reads it.
-
-    Args:
-      source: where it is.
-      index: which leaf.
-      dtype: of the array that is read; None for the leaf's.
-    """
-
-    __slots__ = ("_dtype", "_index", "_source")
-
-    def __init__(self, source: Fetched, index: int, dtype: Any = None) -> None:
-        self._source = source
-        self._index = index
-        self._dtype = dtype
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self._source.leaf(self._index), dtype=dtype or self._dtype, copy=copy)
-
-    def cast(self, dtype: Any) -> "Column":
-        """Returns the same column in another dtype."""
-        return Column(self._source, self._index, dtype)
 
 
 def _as_device_has_it(leaf: Array) -> Any:

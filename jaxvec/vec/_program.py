@@ -12,6 +12,7 @@ from jaxvec.random import as_impl
 from jaxvec.typing import Action, Array, PyTree
 from jaxvec.vec._call import Call, Hand, Shown, in_order
 from jaxvec.vec._packing import Layout
+from jaxvec.vec._placement import Placement
 
 Groups = tuple[tuple[Array, PyTree], ...]
 """Which rows are reset with which options: pairs of a mask, bool `[N]`, and options or None."""
@@ -26,6 +27,7 @@ class Program:
       reads: for each layer the fields of a timestep that its hooks read.
       info_keys: the entries of the environments' own info that are handed on.
       hand: as for `Call`.
+      placement: where arrays lie.
 
     Attributes:
       spec: of the outermost layer.
@@ -38,7 +40,9 @@ class Program:
         reads: tuple[tuple[str, ...], ...],
         info_keys: tuple[str, ...],
         hand: Hand | None,
+        placement: Placement,
     ) -> None:
+        self._placement = placement
         self._env, self._transforms, self._reads = env, transforms, reads
         self._info_keys, self._hand = info_keys, hand
         self.spec = env.spec
@@ -85,7 +89,9 @@ class Program:
         avals = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         key = name, structure, avals, tuple(layout.key for layout in layouts)
         if key not in self._calls:
-            self._calls[key] = Call(function, layouts, arguments, self.spec, self._hand)
+            self._calls[key] = Call(
+                function, layouts, arguments, self.spec, self._hand, self._placement
+            )
         return self._calls[key]
 
     def _step(self, trees: list[PyTree], action: Action) -> tuple[list[PyTree], Shown]:

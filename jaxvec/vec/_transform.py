@@ -5,8 +5,9 @@ environment can run as one call. What only the host can do (a file, a warning, a
 that, in `_after_reset` and `_after_step`.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from jaxvec.vec._convert import (
     timestep_of_reset,
     timestep_of_step,
 )
-from jaxvec.vec._fused import Layer, run_over
+from jaxvec.vec._fused import Layer, Run, run_over
 from jaxvec.vec._indices import Indices
 from jaxvec.vec._wrapper import VecEnvWrapper
 
@@ -48,15 +49,14 @@ class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
     def __init__(self, venv: Any, transform: Transform, *, seed: int | None = None) -> None:
         below, spec = run_over(venv), spec_of(venv)
         outside = transform.spec(spec)
-        keys = None
-        if seed is not None:
-            keys = row_words_from_seeds([seed + row for row in range(spec.num_envs)])
         self._transform = transform
-        state = transform.init(spec, keys)
         if below is None:
-            self._state = state
+            self._state = first_state(transform, spec, seed)
         else:
-            self._run, self._packed = below.extended(self), below.base._packed_state(state)
+            self._run, self._packed = (
+                below.extended(self),
+                packed_state(below, transform, spec, seed),
+            )
         super().__init__(venv, outside.observation_space, outside.action_space)
 
     @property
@@ -167,6 +167,21 @@ def spec_of(venv: Any) -> VecSpec:
     """Returns what a transform around a VecEnv must know of it."""
     backend: Literal["numpy", "jax"] = "numpy" if run_over(venv) is None else "jax"
     return VecSpec(venv.num_envs, venv.observation_space, venv.action_space, backend=backend)
+
+
+def first_state(
+    transform: Transform, spec: VecSpec, seed: int | None, rows: Sequence[int] | None = None
+) -> PyTree:
+    """Returns a transform's state for some rows, each with a seed of its own; None for all N."""
+    rows = range(spec.num_envs) if rows is None else rows
+    keys = None if seed is None else row_words_from_seeds([seed + row for row in rows])
+    return transform.init(spec._replace(num_envs=len(rows)), keys)
+
+
+def packed_state(below: Run, transform: Transform, spec: VecSpec, seed: int | None = None) -> Any:
+    """Returns a transform's state as the run below keeps those of its layers."""
+    state: Any = below.base._packed_state(partial(first_state, transform, spec, seed))
+    return state
 
 
 def reset_columns(venv: Any, indices: Indices) -> Timestep:

@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from operator import index
+from typing import Any, Literal
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
@@ -11,6 +12,8 @@ from gymnasium import spaces
 
 from jaxvec.errors import MissingExtraError
 from jaxvec.typing import Array, Obs
+
+SeedMode = Literal["sequential", "spawn"]
 
 
 def tile_images(images_nhwc: Sequence[Array] | Array) -> Array:
@@ -65,9 +68,15 @@ def has_pictures(venv: Any) -> bool:
     return False
 
 
-def spawned_seeds(seed: int, num_envs: int) -> list[int | None]:
-    """Returns N seeds that overlap with those of no other `seed`: 63 bits each, a signed word in C."""
-    children = np.random.SeedSequence(seed).spawn(num_envs)
+def seeds_of_rows(seed: int, mode: SeedMode, rows: Sequence[int]) -> list[int | None]:
+    """Returns a seed for each of some rows, see `VecEnv.seed`.
+
+    Spawned ones overlap with those of no other `seed`; they have 63 bits, a signed word in C.
+    """
+    if mode == "sequential":
+        return [index(seed) + row for row in rows]
+    spawned = np.random.SeedSequence(seed).spawn(max(rows) + 1)
+    children = [spawned[row] for row in rows]
     return [int(child.generate_state(1, np.uint64)[0]) >> 1 for child in children]
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from gymnasium.spaces import Space
 
 from jaxvec.typing import Action, Array, Obs
-from jaxvec.vec._base import SeedMode, VecEnv, Where
+from jaxvec.vec._base import VecEnv, Where
 from jaxvec.vec._convert import StepReturn
 from jaxvec.vec._indices import Indices
+from jaxvec.vec._utils import SeedMode
 
 
 class VecEnvWrapper(VecEnv):

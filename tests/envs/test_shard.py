@@ -1,19 +1,17 @@
 """`shard`: rows over a mesh of devices, and what it refuses."""
 
-import socket
-import subprocess
-import sys
 import textwrap
 
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 
 from jaxvec import episode_statistics, frame_stack, normalize_observation, rollout, vectorize, wrap
 from jaxvec.envs import device_mesh, make, random_policy, shard
 from jaxvec.random import hash_key, keys_from
 from tests.envs.toys import assert_same
+from tests.processes import run_two_processes
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 8
@@ -65,6 +63,12 @@ def test_single_steps_and_partial_resets_stay_on_the_mesh_without_a_jit_around()
     np.testing.assert_array_equal(state.env.vector, plain.env.vector)
 
 
+def test_a_mesh_of_explicit_axes_will_do():
+    mesh = jax.make_mesh((4,), ("env",), axis_types=(AxisType.Explicit,))
+    _, timestep = shard(environment(), mesh).reset(keys_from(hash_key(0), N))
+    assert rows_per_device(timestep.obs) == N // 4
+
+
 def test_rows_are_spread_over_the_named_axis_and_copied_over_the_others():
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("seed", "env"))
     _, timestep = shard(environment(), mesh).reset(keys_from(hash_key(0), N))
@@ -77,6 +81,7 @@ def test_rows_are_spread_over_the_named_axis_and_copied_over_the_others():
     ("arguments", "error", "words"),
     [
         ((lambda: None, None), TypeError, "shard: env is .*function"),
+        ((environment(), "all"), TypeError, "shard: mesh is of type str"),
         ((environment(6), None), ValueError, "6 environments do not divide among 4.*4 or 8 would"),
         ((environment(2), None), ValueError, "2 environments do not divide among 4.*4 would"),
         ((environment(), None, "row"), ValueError, "axis 'row' came.*\\['env'\\]"),
@@ -93,27 +98,8 @@ def test_devices_that_do_not_exist_are_refused(count):
         device_mesh(count)
 
 
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 PROCESS = textwrap.dedent(
     """
-    import sys
-
-    import jax
-    import numpy as np
-
-    port, number = sys.argv[1], int(sys.argv[2])
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 2)
-    jax.config.update("jax_disable_most_optimizations", True)  # as quick_compilation
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", 2, number)
-
     from jax.experimental.multihost_utils import process_allgather
 
     from jaxvec import normalize_observation, rollout, vectorize, wrap
@@ -133,35 +119,12 @@ PROCESS = textwrap.dedent(
         done=process_allgather(timestep.done, tiled=True),
         vector=process_allgather(carry.env_state.env.env.vector, tiled=True),
     )
-    jax.distributed.shutdown()
     """
 )
 
 
-def test_two_processes_learn_the_statistics_that_one_learns(tmp_path, free_port):
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PROCESS,
-                str(free_port),
-                str(number),
-                tmp_path / f"{number}.npz",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=240)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    first, second = (np.load(tmp_path / f"{number}.npz") for number in range(2))
+def test_two_processes_learn_the_statistics_that_one_learns(tmp_path):
+    first, second = run_two_processes(PROCESS, tmp_path)
     env = wrap(vectorize(make("CartPole-v1"), 8), normalize_observation())
     policy = random_policy(env)
     carry, (_, _, timestep) = rollout(env, policy, hash_key(5), 30)
