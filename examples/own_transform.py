@@ -29,7 +29,9 @@ def smooth_observation(weight: float) -> Transform:
             import jax.numpy as xp
         else:
             import numpy as xp
-        return Smoothed(xp.zeros((spec.num_envs, *spec.observation_space.shape), np.float32))
+        shape = spec.observation_space.shape
+        assert shape is not None, "this layer is for arrays, not for dicts or tuples of them"
+        return Smoothed(xp.zeros((spec.num_envs, *shape), np.float32))
 
     def begun(average: Array, obs: Array, first: Array) -> Array:
         """Rows that open an episode take its first observation as it is."""

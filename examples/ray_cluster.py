@@ -32,7 +32,7 @@ def make() -> gym.Env:
     return Fragile(gym.make("CartPole-v1"))
 
 
-def upright(rng: np.random.Generator, obs: np.ndarray) -> np.ndarray:
+def upright(rng: np.random.Generator | None, obs: np.ndarray) -> np.ndarray:
     """A policy that travels to the actors: pushes to the side the poles lean to; obs: `[g, 4]`."""
     del rng  # it draws nothing
     return (obs[:, 2] > 0).astype(int)

@@ -44,10 +44,10 @@ def main() -> None:
         assert len({frame.tobytes() for frame in np.moveaxis(before, -1, 1)[0]}) > 1  # it moves
 
         model = PPO("CnnPolicy", venv, n_steps=STEPS // N, batch_size=64, n_epochs=1, device="cpu")
-        start = model.policy.action_net.weight.detach().clone()
+        start = model.policy.get_parameter("action_net.weight").detach().clone()
         model.learn(STEPS)
         assert model.num_timesteps == STEPS
-        assert not torch.equal(start, model.policy.action_net.weight)
+        assert not torch.equal(start, model.policy.get_parameter("action_net.weight"))
     finally:
         venv.close()
     print(f"{STEPS} steps of {N} Pongs in worker processes, and one update of a CNN policy")

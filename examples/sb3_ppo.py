@@ -10,6 +10,9 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import jaxvec
 
@@ -25,15 +28,15 @@ def main() -> None:
 
     torch.set_num_threads(1)  # networks this small are slower on several
 
-    def environments(n_envs: int, seed: int) -> jaxvec.VecMonitor:
+    def environments(n_envs: int, seed: int) -> jaxvec.VecEnv:
         return jaxvec.make_vec_env("CartPole-v1", n_envs, seed=seed, backend="jax")
 
     venv = jaxvec.VecNormalize(environments(16, seed=0), norm_reward=False)
-    settings = {"n_steps": 32, "batch_size": 256, "n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8}
-    settings["learning_rate"] = lambda left: 2e-3 * left
+    settings: dict[str, Any] = {"n_steps": 32, "batch_size": 256, "n_epochs": 10, "gamma": 0.98}
+    settings |= {"gae_lambda": 0.8, "learning_rate": lambda left: 2e-3 * left}
     model = PPO("MlpPolicy", venv, **settings, seed=1, device="cpu")
     test_venv = environments(8, seed=100)
-    before, *_ = evaluate_policy(model, test_venv, n_eval_episodes=8, deterministic=False)
+    before = np.mean(evaluate_policy(model, test_venv, 8, deterministic=False)[0])
     model.learn(30_000)
 
     # Statistics go where the policy goes: saved beside it, and loaded into any number of environments.
@@ -43,7 +46,7 @@ def main() -> None:
         test_venv = jaxvec.VecNormalize.load(Path(folder) / "statistics.npz", test_venv)
         test_venv.training = False
         model = PPO.load(Path(folder) / "model", device="cpu")
-    after, *_ = evaluate_policy(model, test_venv, n_eval_episodes=8)
+    after = np.mean(evaluate_policy(model, test_venv, 8)[0])
     print(f"mean return of 8 episodes: {before:.0f} before, {after:.0f} after 30,000 steps")
 
     assert after > 5 * before

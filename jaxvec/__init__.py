@@ -109,7 +109,8 @@ _MODULES = (
     *("bridges", "core", "envs", "errors", "io", "random", "spaces", "testing", "typing", "vec"),
 )
 
-__all__ = ["__version__", *_MODULES, *_HOME_OF]
+# Type checkers read `__init__.pyi`.
+__all__ = ["__version__", *_MODULES, *_HOME_OF]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -87,10 +87,10 @@ def peer_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         obs, state, reward, done, info = jax.vmap(env.step, (0, 0, 0, None))(
             jax.random.split(step_key, num_envs), state, action, params
         )
-        obs_rms = moments(*obs_rms, obs)
+        obs_rms = moments(*obs_rms, batch=obs)
         obs = (obs - obs_rms[0]) / jnp.sqrt(obs_rms[1] + 1e-8)
         discounted = discounted * 0.99 * (1 - done) + reward
-        ret_rms = moments(*ret_rms, discounted)
+        ret_rms = moments(*ret_rms, batch=discounted)
         reward = reward / jnp.sqrt(ret_rms[1] + 1e-8)
         returns, lengths = info["returned_episode_returns"], info["returned_episode_lengths"]
         kept = (action + reward + jnp.where(done, returns + lengths, 0)).sum()
@@ -239,7 +239,7 @@ def measure(programs: dict[str, Any], rounds: int) -> tuple[dict[str, float], di
 
 def main() -> None:
     """Measures and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--num-envs", type=int, default=2048)
     parser.add_argument("--num-steps", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=7)

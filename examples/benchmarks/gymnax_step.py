@@ -72,7 +72,7 @@ def own_program(name: str, num_envs: int, num_steps: int, last: bool) -> Program
 
 def main() -> None:
     """Measures and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--names", nargs="+", default=["CartPole-v1", "Breakout-MinAtar"])
     parser.add_argument("--num-envs", type=int, default=2048)
     parser.add_argument("--num-steps", type=int, default=200)

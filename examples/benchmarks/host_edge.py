@@ -196,7 +196,7 @@ def _reading(step: Step) -> Step:
     def read(actions: Any) -> Any:
         obs, rewards, dones, infos = step(actions)
         for row in np.flatnonzero(dones).tolist():
-            infos[row]["terminal_observation"], infos[row].get("episode")
+            _ = infos[row]["terminal_observation"], infos[row].get("episode")
         return obs, rewards, dones, infos
 
     return read
@@ -258,7 +258,7 @@ def lazy_and_eager(num_envs: int) -> tuple[float, float]:
 
 def main() -> None:
     """Measures and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--num-envs", type=int, nargs="+", default=[16, 64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="short bursts")

@@ -43,29 +43,15 @@ class Canned:
         self.dones = rng.random(shape[:2]) < 0.005
 
 
-class SB3Canned(sb3.VecEnv):
-    """The canned arrays as SB3's VecEnv."""
+class NoEnvironments:
+    """What both VecEnvs do alike."""
 
-    def __init__(self, num_envs: int, space: spaces.Box) -> None:
-        self.canned, self.time = Canned(num_envs, space), 0
-        super().__init__(num_envs, space, spaces.Discrete(2))
-
-    def reset(self) -> Any:
-        """Begins with the first arrays."""
-        self.time = 0
-        return self.canned.obs[0]
+    num_envs: int
+    time = 0
 
     def step_async(self, actions: Any) -> None:
         """Goes on to the next arrays."""
         self.time = (self.time + 1) % LENGTH
-
-    def step_wait(self) -> Any:
-        """Returns the arrays."""
-        canned, time = self.canned, self.time
-        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
-        for row in np.flatnonzero(canned.dones[time]):
-            infos[row]["terminal_observation"] = canned.obs[time - 1, row]
-        return canned.obs[time], canned.rewards[time], canned.dones[time], infos
 
     def close(self) -> None:
         """There are no environments."""
@@ -85,7 +71,28 @@ class SB3Canned(sb3.VecEnv):
         return [False] * self.num_envs
 
 
-class JaxvecCanned(jv.ColumnVecEnv):
+class SB3Canned(NoEnvironments, sb3.VecEnv):
+    """The canned arrays as SB3's VecEnv."""
+
+    def __init__(self, num_envs: int, space: spaces.Box) -> None:
+        self.canned, self.time = Canned(num_envs, space), 0
+        super().__init__(num_envs, space, spaces.Discrete(2))
+
+    def reset(self) -> Any:
+        """Begins with the first arrays."""
+        self.time = 0
+        return self.canned.obs[0]
+
+    def step_wait(self) -> Any:
+        """Returns the arrays."""
+        canned, time = self.canned, self.time
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        for row in np.flatnonzero(canned.dones[time]):
+            infos[row]["terminal_observation"] = canned.obs[time - 1, row]
+        return canned.obs[time], canned.rewards[time], canned.dones[time], infos
+
+
+class JaxvecCanned(NoEnvironments, jv.ColumnVecEnv):
     """The canned arrays as jaxvec's VecEnv."""
 
     def __init__(self, num_envs: int, space: spaces.Box) -> None:
@@ -117,13 +124,6 @@ class JaxvecCanned(jv.ColumnVecEnv):
         canned, time = self.canned, self.time
         done = canned.dones[time]
         return self._timestep(canned.obs[time], canned.rewards[time], done, done, self.valid)
-
-    step_async = SB3Canned.step_async
-    close = SB3Canned.close
-    get_attr = SB3Canned.get_attr
-    set_attr = SB3Canned.set_attr
-    env_method = SB3Canned.env_method
-    env_is_wrapped = SB3Canned.env_is_wrapped
 
 
 Stack = Callable[..., Any]

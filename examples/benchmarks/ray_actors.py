@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import ray
+import ray  # pyright: ignore[reportMissingImports]  # as of an extra, it may be missing
 from gymnasium import spaces
 
 from jaxvec import DummyVecEnv, RayVecEnv, SubprocVecEnv, rollout_in_actors
@@ -92,7 +92,7 @@ def empty_call(rounds: int) -> float:
 
 def main() -> None:
     """Measures, and prints ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds")
     rounds = 10 if parser.parse_args().quick else 100
     ray.init(include_dashboard=False, log_to_driver=False)

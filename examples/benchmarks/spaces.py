@@ -124,7 +124,8 @@ def sampling() -> tuple[Work, Work]:
 
 def compare(theirs: Work, ours: Work) -> tuple[float, float, float]:
     """Runs both in turns; returns the median time of a call of each, microseconds, and the ratio."""
-    theirs(), ours()
+    for work in (theirs, ours):
+        work()
     number = max(1, int(SECONDS_A_TURN / timeit.timeit(theirs, number=1)))
     turns = [
         (timeit.timeit(theirs, number=number), timeit.timeit(ours, number=number))

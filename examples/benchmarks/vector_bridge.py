@@ -104,7 +104,7 @@ def compare(num_envs: int, num_threads: int, rounds: int, act: Act) -> None:
 
 def main() -> None:
     """Measures and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--num-envs", type=int, default=256)
     parser.add_argument("--num-threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=21)

@@ -127,7 +127,7 @@ class VecEnvVectorEnv(_ColumnsVectorEnv):
         if columns:
             self._add_columns(infos, columns, ~done)
             self._add_columns(final_info, columns, done)
-        for row, info in enumerate(timestep.rows or ()):
+        for row, info in enumerate(timestep.rows or []):
             if info and done[row]:
                 kept = {key: each for key, each in info.items() if key not in _SB3_ONLY}
                 final_info = self._add_info(final_info, kept, row)

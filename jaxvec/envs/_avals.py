@@ -79,7 +79,7 @@ def _common(where: str, first: Any, second: Any, after: tuple[str, str]) -> Any:
 
 def holds(dtype: Any, given: Any) -> bool:
     """Tells whether values of a given dtype stay what they are in another: kinds only widen."""
-    kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+    kinds: tuple[Any, ...] = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
     wide, narrow = (
         next((rank for rank, kind in enumerate(kinds) if jnp.issubdtype(each, kind)), -1)
         for each in (dtype, given)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Var, jaxpr_as_fun
 
+from jaxvec.core._xp import is_traced
 from jaxvec.typing import Array, PyTree
 
 
@@ -24,7 +25,7 @@ def computed_once(function: Callable[..., Any], always: Array, *args: PyTree) ->
       *args: trees of arrays.
     """
     # Outside of any trace the condition would be compiled anew for every single step.
-    if jax.default_backend() != "cpu" or not isinstance(always, jax.core.Tracer):
+    if jax.default_backend() != "cpu" or not is_traced(always):
         return function(*args)
     leaves, structure = jax.tree.flatten(args)
     closed, shape = jax.make_jaxpr(

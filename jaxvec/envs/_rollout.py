@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxvec.core._arguments import check_count, check_flag
 from jaxvec.core._transform import Timestep, VecSpec
+from jaxvec.core._xp import is_traced
 from jaxvec.envs._avals import cast
 from jaxvec.envs._env import BatchedEnv, check_batched
 from jaxvec.envs._progress import Bar, find_tqdm, scan_with_bar
@@ -57,6 +58,34 @@ class Carry(NamedTuple):
 
 Collect = Callable[[Obs, Action, Timestep], Any]
 """`(obs, action, timestep) -> what is kept of one step`."""
+
+Kept = TypeVar("Kept")
+
+
+@overload
+def rollout(
+    env: BatchedEnv,
+    policy: PolicyFunction | Policy,
+    key: Key,
+    num_steps: int,
+    *,
+    start: Carry | None = None,
+    collect: None = None,
+    progress: bool = False,
+) -> tuple[Carry, tuple[Obs, Action, Timestep]]: ...
+
+
+@overload
+def rollout(
+    env: BatchedEnv,
+    policy: PolicyFunction | Policy,
+    key: Key,
+    num_steps: int,
+    *,
+    start: Carry | None = None,
+    collect: Callable[[Obs, Action, Timestep], Kept],
+    progress: bool = False,
+) -> tuple[Carry, Kept]: ...
 
 
 def rollout(
@@ -118,7 +147,7 @@ def rollout(
         start = _begun("rollout", env, policy, key)
     # Under a trace there is nothing to keep: what the policy closes over may be tracers.
     ambient = jnp.zeros(())  # a tracer while a function is staged, though nothing came in as one
-    staged = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((ambient, start)))
+    staged = any(is_traced(leaf) for leaf in jax.tree.leaves((ambient, start)))
     scan = _scan.__wrapped__ if staged else _scan
     return scan(env.reset, env.step, env.end_rollout, policy, num_steps, collect, progress)(start)
 

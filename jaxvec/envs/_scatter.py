@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax.extend.core import JaxprEqn, Literal, jaxpr_as_fun
 from jax.lax import GatherScatterMode
 
 from jaxvec.core._xp import is_traced
@@ -47,7 +47,7 @@ def written_by_comparing(function: Callable[..., Any], *args: PyTree) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shape), _evaluated(closed, leaves))
 
 
-def _evaluated(closed: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
+def _evaluated(closed: Any, arguments: list[Any]) -> list[Any]:
     jaxpr = closed.jaxpr
     if not _has_writes(jaxpr):
         return list(jaxpr_as_fun(closed)(*arguments))
@@ -65,7 +65,7 @@ def _evaluated(closed: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
         else:
             names = [name for name in eqn.invars if not isinstance(name, Literal)]
             alone = jaxpr.replace(constvars=[], invars=names, outvars=eqn.outvars, eqns=[eqn])
-            outputs = jaxpr_as_fun(ClosedJaxpr(alone, []))(*[values[name] for name in names])
+            outputs = jaxpr_as_fun(type(closed)(alone, []))(*[values[name] for name in names])
         values |= dict(zip(eqn.outvars, outputs, strict=True))
     return [read(name) for name in jaxpr.outvars]
 

@@ -110,7 +110,8 @@ def _first(space: Any, *names: str) -> Any:
 
 def _shape(shape: Any) -> tuple[int, ...]:
     """Returns a shape as a tuple; some libraries give a number for one axis."""
-    lengths = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
+    single = isinstance(shape, str) or not isinstance(shape, Sequence)
+    lengths: list[Any] = [shape] if single else list(shape)
     # Whole numbers of other libraries may be arrays without axes.
     plain = [each.item() if is_array(each) else each for each in lengths]
     return tuple(check_count("shape", "length", each, least=0, most=None) for each in plain)

@@ -30,7 +30,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = list(_HOME_OF)
+__all__ = list(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]  # it reads `__init__.pyi`
 
 
 def __getattr__(name: str) -> Any:

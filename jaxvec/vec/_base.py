@@ -7,7 +7,7 @@ below one of the second kind is read by SB3's methods again, so that no layer pa
 """
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any, Literal, Self
@@ -32,7 +32,7 @@ from jaxvec.vec._utils import SeedMode, seeds_of_rows, show, tile_images
 Where = Literal["outermost", "unwrapped"]
 
 
-class VecEnv(RegistersItself, ABC):
+class VecEnv(RegistersItself):
     """N environments that are stepped as one.
 
     Args:

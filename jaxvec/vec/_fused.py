@@ -33,7 +33,7 @@ class Fusable:
     """
 
     _passes: ClassVar[bool] = False
-    _run: "Run | None" = None
+    _run: Any = None  # the Run that a layer above goes on
     _packed: Any = None  # its state on the device, where it is part of a run
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -45,6 +45,7 @@ class Fusable:
 class Layer(Fusable):
     """What a run must know of a layer."""
 
+    _run: "Run | None" = None
     _reads: ClassVar[tuple[str, ...] | None] = ()
     """The fields of a timestep that `_after_step` and `_after_reset` read, besides its flags: a compiled
     run hands out these and no others. ("info",) alone: `_after_step` has nothing to do unless an episode
@@ -71,7 +72,8 @@ class Layer(Fusable):
 
 def run_over(venv: Any) -> "Run | None":
     """Returns the run that a layer around `venv` goes on; None where a layer works on NumPy."""
-    return venv._run if isinstance(venv, Fusable) and venv._passes else None
+    run: Run | None = venv._run if isinstance(venv, Fusable) and venv._passes else None
+    return run
 
 
 class Run:

@@ -3,22 +3,81 @@
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import gymnasium as gym
 
 from jaxvec.core._arguments import check_count, check_one_of
 from jaxvec.errors import MissingExtraError
+from jaxvec.vec._base import VecEnv
 from jaxvec.vec._classic import DummyVecEnv, SubprocVecEnv
 from jaxvec.vec._monitor_env import Monitor
 from jaxvec.vec._results import FilePath
 from jaxvec.vec._serve import adopted
+
+if TYPE_CHECKING:
+    from jaxvec.vec._monitor import VecMonitor
 
 Backend = Literal["dummy", "subproc", "ray", "jax"]
 EnvId = str | Callable[..., Any] | tuple[Any, ...]
 """An id, what returns an environment, or a jaxvec.Env or BatchedEnv (records, which are tuples)."""
 
 Keywords = dict[str, Any] | None
+V = TypeVar("V")
+
+
+@overload
+def make_vec_env(
+    env_id: EnvId,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: FilePath | None = None,
+    wrapper_class: Callable[..., Any] | None = None,
+    env_kwargs: Keywords = None,
+    vec_env_cls: None = None,
+    vec_env_kwargs: Keywords = None,
+    monitor_kwargs: Keywords = None,
+    wrapper_kwargs: Keywords = None,
+    *,
+    backend: Literal["jax"],
+) -> "VecMonitor": ...
+
+
+@overload
+def make_vec_env(
+    env_id: EnvId,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: FilePath | None = None,
+    wrapper_class: Callable[..., Any] | None = None,
+    env_kwargs: Keywords = None,
+    *,
+    vec_env_cls: Callable[..., V],
+    vec_env_kwargs: Keywords = None,
+    monitor_kwargs: Keywords = None,
+    wrapper_kwargs: Keywords = None,
+    backend: None = None,
+) -> V: ...
+
+
+@overload
+def make_vec_env(
+    env_id: EnvId,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: FilePath | None = None,
+    wrapper_class: Callable[..., Any] | None = None,
+    env_kwargs: Keywords = None,
+    vec_env_cls: None = None,
+    vec_env_kwargs: Keywords = None,
+    monitor_kwargs: Keywords = None,
+    wrapper_kwargs: Keywords = None,
+    *,
+    backend: Backend | None = None,
+) -> VecEnv: ...
 
 
 def make_vec_env(
@@ -96,6 +155,40 @@ def make_vec_env(
     return venv
 
 
+@overload
+def make_atari_env(
+    env_id: EnvId,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: FilePath | None = None,
+    wrapper_kwargs: Keywords = None,
+    env_kwargs: Keywords = None,
+    *,
+    vec_env_cls: Callable[..., V],
+    vec_env_kwargs: Keywords = None,
+    monitor_kwargs: Keywords = None,
+    backend: None = None,
+) -> V: ...
+
+
+@overload
+def make_atari_env(
+    env_id: EnvId,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: FilePath | None = None,
+    wrapper_kwargs: Keywords = None,
+    env_kwargs: Keywords = None,
+    vec_env_cls: None = None,
+    vec_env_kwargs: Keywords = None,
+    monitor_kwargs: Keywords = None,
+    *,
+    backend: Backend | None = None,
+) -> VecEnv: ...
+
+
 def make_atari_env(
     env_id: EnvId,
     n_envs: int = 1,
@@ -135,7 +228,8 @@ def make_atari_env(
             "make_atari_env uses SB3's AtariWrapper, and Stable-Baselines3 is not installed: install "
             "jaxvec[sb3], or pass a wrapper of your own to make_vec_env(wrapper_class=...)."
         ) from error
-    return make_vec_env(
+    make: Callable[..., Any] = make_vec_env
+    return make(
         env_id,
         n_envs=n_envs,
         seed=seed,

@@ -49,7 +49,7 @@ class RunningMeanStd:
         return new
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:
+    def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The object's class: where SB3 is loaded, one that inherits from SB3's too."""
         return apparent_class(type(self), MEAN_STDS)
 

@@ -62,7 +62,7 @@ class Monitor(gym.Wrapper[Any, Any, Any, Any]):
         self.current_reset_info: dict[str, Any] = {}
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:
+    def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The object's class: where SB3 is loaded, one that inherits from SB3's Monitor too."""
         return apparent_class(type(self), MONITORS)
 

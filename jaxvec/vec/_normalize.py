@@ -179,7 +179,8 @@ class VecNormalize(NormalizeNumbers):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Takes such a state; `set_venv` puts a VecEnv inside again."""
-        self.__dict__.update(state, venv=None)
+        held: Any = self.__dict__
+        held.update(state, venv=None)
         self._transform = normalization(Settings(*self._settings))
 
     def set_venv(self, venv: Any) -> None:

@@ -45,7 +45,7 @@ class NormalizeNumbers(VecTransform):
             self.returns = np.zeros(venv.num_envs)
             return
         packed = packed_state(below, self.transform, spec_of(venv))
-        obs_rms, ret_rms = self.__dict__.pop("_obs_rms", None), self._ret_rms
+        obs_rms, ret_rms = _held(self).pop("_obs_rms", None), self._ret_rms
         self._run, self._packed = below.extended(self), packed
         self._find_numbers()
         self.ret_rms = ret_rms
@@ -60,7 +60,7 @@ class NormalizeNumbers(VecTransform):
 
     @training.setter
     def training(self, training: bool) -> None:
-        self.__dict__["training"] = training
+        _held(self)["training"] = training
         if self._device is not None:
             self._device.set_training(training)
 
@@ -72,7 +72,7 @@ class NormalizeNumbers(VecTransform):
 
     @norm_reward.setter
     def norm_reward(self, norm_reward: bool) -> None:
-        self.__dict__["norm_reward"] = norm_reward
+        _held(self)["norm_reward"] = norm_reward
         if self._device is not None:
             self._device.set_norm_reward(norm_reward)
 
@@ -84,7 +84,7 @@ class NormalizeNumbers(VecTransform):
     @returns.setter
     def returns(self, returns: Array) -> None:
         if self._device is None:
-            self.__dict__["returns"] = returns
+            _held(self)["returns"] = returns
         else:
             self._device.returns = returns
 
@@ -100,7 +100,7 @@ class NormalizeNumbers(VecTransform):
 
     @old_obs.setter
     def old_obs(self, obs: Obs) -> None:
-        self.__dict__["old_obs"] = obs
+        _held(self)["old_obs"] = obs
 
     @property
     def old_reward(self) -> Array:
@@ -109,7 +109,7 @@ class NormalizeNumbers(VecTransform):
 
     @old_reward.setter
     def old_reward(self, reward: Array) -> None:
-        self.__dict__["old_reward"] = reward
+        _held(self)["old_reward"] = reward
 
     @property
     def obs_rms(self) -> Any:
@@ -155,7 +155,7 @@ class NormalizeNumbers(VecTransform):
 
     @_state.setter
     def _state(self, state: NormalizationState) -> None:
-        held = self.__dict__
+        held: Any = self.__dict__  # as `_held`, without a call: this is done in every step
         if self.norm_obs:
             self._hold(state.observation.statistics)
         _, reward, raw_obs, raw_reward = state
@@ -192,6 +192,12 @@ class NormalizeNumbers(VecTransform):
 
     def _space_keys(self) -> list[str]:
         return list(self.observation_space.spaces)  # type: ignore[attr-defined]
+
+
+def _held(normalize: Any) -> dict[str, Any]:
+    """Returns an object's attributes, to be written: pyright takes `self.__dict__` for that of a class."""
+    held: dict[str, Any] = normalize.__dict__
+    return held
 
 
 def _in_dtype_of(array: Array, space: Any) -> Array:

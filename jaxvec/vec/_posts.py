@@ -15,6 +15,7 @@ class HasRows(Protocol):
     @property
     def rows(self) -> range:
         """Its environments."""
+        ...
 
 
 class Post(NamedTuple):

@@ -8,10 +8,20 @@ inherits from both. The same holds for lit_sb3, which has classes of its own.
 """
 
 import sys
+from abc import ABC
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # A type checker cannot see what is registered: to it, VecEnv inherits from SB3's, so that it passes where
+    # SB3 asks for one. Where SB3 is not installed, the base is unknown to it.
+    from stable_baselines3.common.vec_env.base_vec_env import (  # pyright: ignore[reportMissingImports]
+        VecEnv as _VecEnvOfSB3,
+    )
+else:
+    _VecEnvOfSB3 = ABC
 
 PACKAGES = ("stable_baselines3.common.vec_env", "lit_sb3.vec_env")
 """Where VecEnv and its wrappers are found."""
@@ -74,11 +84,11 @@ def _register(package: ModuleType) -> None:
         getattr(package, name).register(getattr(ours, name))
 
 
-class RegistersItself:
+class RegistersItself(_VecEnvOfSB3):
     """Objects whose class is registered with SB3 at the latest when somebody asks what it is."""
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:
+    def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The object's class; SB3 knows it from here on."""
         register_loaded()
         return type(self)

@@ -9,7 +9,7 @@ from jaxvec.vec._unwrap import unwrap_vec_wrapper
 from jaxvec.vec._wrapper import VecEnvWrapper
 
 
-def unwrap_vec_normalize(env: Any) -> Any:
+def unwrap_vec_normalize(env: Any) -> VecNormalize | None:
     """Returns the outermost VecNormalize, jaxvec's or SB3's; None if there is none."""
     return unwrap_vec_wrapper(env, VecNormalize)
 

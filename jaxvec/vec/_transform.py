@@ -28,7 +28,10 @@ from jaxvec.vec._indices import Indices
 from jaxvec.vec._wrapper import VecEnvWrapper
 
 
-class VecTransform(Layer, ColumnVecEnv, VecEnvWrapper):
+# `reset_infos` is VecEnvWrapper's property.
+class VecTransform(  # pyright: ignore[reportIncompatibleVariableOverride]
+    Layer, ColumnVecEnv, VecEnvWrapper
+):
     """A VecEnv with a transform around it.
 
     Above a `JaxVecEnv` it is part of one compiled step, with the layers between; see `_fused.py`.

@@ -1,12 +1,14 @@
 """Wrappers found in a stack of them, be they jaxvec's or Stable-Baselines3's."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxvec.vec._sb3 import namesakes
 from jaxvec.vec._wrapper import VecEnvWrapper
 
+Wrapper = TypeVar("Wrapper")
 
-def unwrap_vec_wrapper(env: Any, vec_wrapper_class: type[Any]) -> Any:
+
+def unwrap_vec_wrapper(env: Any, vec_wrapper_class: type[Wrapper]) -> Wrapper | None:
     """Returns the outermost wrapper of a class.
 
     Args:
@@ -19,7 +21,8 @@ def unwrap_vec_wrapper(env: Any, vec_wrapper_class: type[Any]) -> Any:
     wrapper, wanted = namesakes(VecEnvWrapper), namesakes(vec_wrapper_class)
     while isinstance(env, wrapper):
         if isinstance(env, wanted):
-            return env
+            found: Wrapper = env
+            return found
         env = env.venv
     return None
 

@@ -28,7 +28,7 @@ def tile_images(images_nhwc: Sequence[Array] | Array) -> Array:
     Raises:
       ValueError: if there is no image, or one has another shape than `[H, W, C]`.
     """
-    images = np.asarray(images_nhwc)
+    images: Array = np.asarray(images_nhwc)
     if images.ndim != 4 or len(images) == 0:
         raise ValueError(
             f"tile_images: got an array of shape {images.shape}, but N >= 1 images of one shape "

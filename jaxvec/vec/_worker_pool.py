@@ -25,10 +25,12 @@ class NumberedWorker(Protocol):
     @property
     def number(self) -> int:
         """Which worker."""
+        ...
 
     @property
     def rows(self) -> range:
         """Its environments."""
+        ...
 
 
 class Terms(NamedTuple):

@@ -37,13 +37,16 @@ class VecEnvWrapper(VecEnv):
         )
         self.class_attributes = dict(inspect.getmembers(self.__class__))
 
+    # The attribute may be a property that can be assigned: pyright wants one kind everywhere.
     @property
     def reset_infos(self) -> list[dict[str, Any]]:
         """The infos of the last resets, as the VecEnv inside has them."""
         return self.venv.reset_infos
 
     @reset_infos.setter
-    def reset_infos(self, infos: list[dict[str, Any]]) -> None:
+    def reset_infos(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, infos: list[dict[str, Any]]
+    ) -> None:
         self.venv.reset_infos = infos
 
     @property

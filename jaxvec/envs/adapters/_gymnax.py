@@ -72,9 +72,11 @@ def from_gymnax(
     observed = limit is not None and _limit_is_observed(env, params, action_space)
 
     def out_of_sight(params: PyTree) -> PyTree:
+        if limit is None:
+            return params
         # The limit keeps its kind of number: a parameter of one row may be float32.
         never = jnp.full(jnp.shape(limit), _NEVER, jnp.result_type(limit))
-        return params if limit is None else params.replace(**{_LIMIT: never})
+        return params.replace(**{_LIMIT: never})
 
     def step_raw(key: Key, state: PyTree, action: Action, params: PyTree) -> Any:
         obs, after, reward, terminated, info = env.step_env(

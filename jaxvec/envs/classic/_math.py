@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxvec.core._xp import is_traced
 from jaxvec.typing import Array, PyTree
 
 # pi/2 in three parts (Cody and Waite). The first two have 11 significant bits, so that their product
@@ -157,7 +158,7 @@ def reset_bounds(
     """
     lower = reset_option(name, options, "low", low)
     upper = reset_option(name, options, "high", high)
-    traced = isinstance(lower, jax.core.Tracer) or isinstance(upper, jax.core.Tracer)
+    traced = is_traced(lower) or is_traced(upper)
     if not traced and lower > upper:
         raise ValueError(
             f"{name}.reset: options give low={lower} and high={upper} (defaults {low} and {high}), "
