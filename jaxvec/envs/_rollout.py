@@ -129,10 +129,10 @@ def rollout(
       policy saw, `timestep` what its action led to. With `collect`, what that returned, leaves `[T, ...]`.
 
     Raises:
-      ValueError: if `num_steps` is no whole number from 1 on, or the actions have other shapes than the
-        action space asks for.
-      TypeError: if `env` is no `BatchedEnv`, `key` not one key, `policy` or `collect` cannot be called or
-        hashed, or the state of a policy changes its type from step to step.
+      ValueError: if `num_steps` is no whole number from 1 on, `start` belongs to another environment, or
+        the actions have other shapes than the action space asks for.
+      TypeError: if `env` is no `BatchedEnv`, `key` not one key, `start` no `Carry`, `policy` or `collect`
+        cannot be called or hashed, or the state of a policy changes its type from step to step.
       MissingExtraError: if there shall be a bar, and tqdm is not installed.
     """
     check_batched("rollout", env)
@@ -145,6 +145,11 @@ def rollout(
         _check_function("rollout", "collect", collect, "a function (obs, action, timestep)")
     if start is None:
         start = _begun("rollout", env, policy, key)
+    elif not isinstance(start, Carry):
+        raise TypeError(
+            f"rollout: start is of type {type(start).__name__}, but it must be a Carry: the first that an "
+            "earlier rollout returned, or what `begin` makes."
+        )
     # Under a trace there is nothing to keep: what the policy closes over may be tracers.
     ambient = jnp.zeros(())  # a tracer while a function is staged, though nothing came in as one
     staged = any(is_traced(leaf) for leaf in jax.tree.leaves((ambient, start)))
@@ -251,7 +256,17 @@ def _scan(
     @jax.jit
     def run(start: Carry) -> tuple[Carry, Any]:
         num_envs = start.first.shape[0]
-        opening = jax.make_jaxpr(lambda key: _opened(reset, keys_from(key, num_envs)))(start.key)
+        opening, opened = jax.make_jaxpr(
+            lambda key: _opened(reset, keys_from(key, num_envs)), return_shape=True
+        )(start.key)
+        found: Any = jax.tree.structure(start[:2])
+        wanted: Any = jax.tree.structure(opened[:2])
+        if found != wanted:
+            raise ValueError(
+                f"rollout: start is a carry of another environment or of other layers: its state and "
+                f"observation are {found}, those of this environment {wanted}. Begin without a start, or "
+                "build the environment and its layers as they were."
+            )
         scan: Any = jax.lax.scan
         if progress:
             scan = partial(scan_with_bar, bar=Bar(num_steps, num_envs))

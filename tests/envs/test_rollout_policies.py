@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from jaxvec import Policy, random_policy, rollout, vectorize
+from jaxvec import Policy, random_policy, rollout, time_fraction, vectorize, wrap
 from jaxvec.envs import begin
 from jaxvec.random import hash_key
 from tests.envs.toys import CounterParams, avals, counter, simple
@@ -155,6 +155,17 @@ def test_what_is_not_one_key_is_refused(key, came):
     env = vectorize(counter(), N)
     with pytest.raises(TypeError, match=rf"^rollout: key is {came}.*, but it must be one key"):
         rollout(env, random_policy(env), key, 3)
+
+
+def test_a_start_that_is_no_carry_or_another_environments_is_refused():
+    bare = vectorize(counter(), N)
+    policy = random_policy(bare)
+    start = begin(wrap(bare, time_fraction(5)), policy, KEY)
+    for other in (start.env_state, (1, 2), 3):
+        with pytest.raises(TypeError, match=r"rollout: start is of type .* must be a Carry"):
+            rollout(bare, policy, None, 2, start=other)
+    with pytest.raises(ValueError, match="rollout: start is a carry of another environment"):
+        rollout(bare, policy, None, 2, start=start)
 
 
 def test_raw_words_are_a_key_too():
