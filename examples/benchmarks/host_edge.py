@@ -144,7 +144,9 @@ class WithoutInfos(JaxVecEnv):
 
     def _program_of(self, transforms: Any, reads: Any) -> Program:
         if transforms not in self._programs:
-            self._programs[transforms] = self._Program(self._env, transforms, reads, (), None)
+            self._programs[transforms] = self._Program(
+                self._env, transforms, reads, (), None, self._placement
+            )
         return self._programs[transforms]
 
 

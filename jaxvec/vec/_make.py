@@ -16,6 +16,7 @@ from jaxvec.vec._results import FilePath
 from jaxvec.vec._serve import adopted
 
 if TYPE_CHECKING:
+    from jaxvec.vec._host import HostVecEnv
     from jaxvec.vec._monitor import VecMonitor
 
 Backend = Literal["dummy", "subproc", "ray", "jax"]
@@ -76,7 +77,25 @@ def make_vec_env(
     monitor_kwargs: Keywords = None,
     wrapper_kwargs: Keywords = None,
     *,
-    backend: Backend | None = None,
+    backend: Literal["dummy", "subproc", "ray"] | None = None,
+) -> "HostVecEnv": ...
+
+
+@overload
+def make_vec_env(
+    env_id: EnvId,
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: FilePath | None = None,
+    wrapper_class: Callable[..., Any] | None = None,
+    env_kwargs: Keywords = None,
+    vec_env_cls: None = None,
+    vec_env_kwargs: Keywords = None,
+    monitor_kwargs: Keywords = None,
+    wrapper_kwargs: Keywords = None,
+    *,
+    backend: Backend | None,
 ) -> VecEnv: ...
 
 

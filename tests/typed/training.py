@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv as VecEnvOfSB3
 
 import jaxvec
 from jaxvec import VecFrameStack, VecMonitor, VecNormalize, make_vec_env
-from jaxvec.vec import JaxVecEnv
+from jaxvec.vec import HostVecEnv, JaxVecEnv
 
 
 class Doubled(jaxvec.VecEnvWrapper):
@@ -36,7 +36,7 @@ def train(venv: VecEnvOfSB3) -> PPO:
 
 
 classic = make_vec_env("CartPole-v1", 2, seed=0, backend="dummy")
-assert_type(classic, jaxvec.VecEnv)
+assert_type(classic, HostVecEnv)
 compiled = make_vec_env("CartPole-v1", 2, seed=0, backend="jax")
 assert_type(compiled, VecMonitor)
 chosen = make_vec_env("CartPole-v1", 2, vec_env_cls=jaxvec.DummyVecEnv)
