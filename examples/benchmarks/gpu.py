@@ -149,7 +149,7 @@ def line(each: Measured, peak: float | None) -> str:
 
 def main() -> None:
     """Checks, measures, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--bandwidth", type=float, help="of the device's memory, GB/s")
     parser.add_argument("--seconds", type=float, default=220.0, help="when to start nothing more")
     parser.add_argument("--rounds", type=int, default=5)

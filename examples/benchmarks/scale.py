@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-COST, STRONG, WEAK = tuple(2**k for k in range(10, 17)), 16384, 8192
+COST, STRONG, WEAK = [2**k for k in range(10, 17)], 16384, 8192
 FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 # What predictions rest on beside the fit. Latencies are of small all-reduces.
@@ -213,7 +213,7 @@ def predicted(model: dict[str, float], bytes_per_row: float, reduced: int) -> di
 def ray_actors(counts: list[int], num_steps: int, rounds: int) -> list[dict[str, Any]]:
     """Steps CartPoles of gymnasium's in actors of Ray, 16 in each: by the step, and 16 steps a call."""
     import gymnasium as gym
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]  # as of an extra, it may be missing
 
     from jaxvec import RayVecEnv, rollout_in_actors
 
@@ -297,7 +297,7 @@ def show(report: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measures, fits, predicts."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--num-steps", type=int, default=100)
@@ -311,7 +311,7 @@ def main() -> None:
     cost, strong, weak, counts = COST, STRONG, WEAK, (1, 2, 4)
     rounds, num_steps, actors = options.rounds, options.num_steps, [1, 2, 4]
     if options.tiny:
-        cost, strong, weak, counts, rounds, num_steps = (32, 64), 64, 32, (1, 2), 1, 4
+        cost, strong, weak, counts, rounds, num_steps = [32, 64], 64, 32, (1, 2), 1, 4
     plan: dict[int, list[tuple[str, int]]] = {
         devices: list(
             dict.fromkeys([("step", strong), ("rollout", strong), ("step", weak * devices)])
