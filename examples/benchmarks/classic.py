@@ -1,23 +1,30 @@
 """How fast are VecEnvs over classic environments? jaxvec beside Stable-Baselines3, in one run.
 
-    python examples/benchmarks/classic.py [--quick] [--only cartpole|sleep|burn]
+    python examples/benchmarks/classic.py [--quick] [--only dummy|cartpole|burn|sleep|pong]
 
-Absolute figures move with the machine and the hour; the ratio of two medians that were taken turn by turn
-does not. A ratio is the first one's time by this one's: 2 means twice as fast. It is given twice: of whole
-runs, and of the median step, which leaves out the steps during which other programs had the cores. Actions
-are drawn before, and nobody reads infos, on both sides.
+Absolute figures move with the machine and the hour; the ratio of two times that were taken turn by turn
+does not. At first both sides must return the same bits for the same seeds and actions. Actions are drawn
+before, and nobody reads infos, on both sides. Environments that burn 0.2 ms a step are also held against two
+processes that step half of them each and never wait for one another: more than that two cores cannot do.
 """
 
-import argparse
+import itertools
 import multiprocessing
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from shared import Effort, Measured, alone, compared, missing, turns
+
+from jaxvec.vec import DummyVecEnv, SubprocVecEnv, VecFrameStack
+
+SECTION = "classic"
 
 
 class Sleeper(gym.Env[Any, Any]):
@@ -56,96 +63,194 @@ class Burner(gym.Env[Any, Any]):
         return np.zeros((84, 84, 4), np.uint8), 1.0, False, False, {}
 
 
+class Apart:
+    """Two processes that step half of the environments each, with no word between a burst's ends."""
+
+    def __init__(self, make_env: Any, num_envs: int) -> None:
+        context = multiprocessing.get_context("forkserver")
+        self.pipes, self.processes = [], []
+        for share in (num_envs // 2, num_envs - num_envs // 2):
+            here, there = context.Pipe()
+            process = context.Process(
+                target=_step_alone, args=(make_env, share, there), daemon=True
+            )
+            process.start()
+            self.pipes.append(here)
+            self.processes.append(process)
+        self.step(1)
+
+    def step(self, count: int) -> None:
+        """Steps all environments so many times."""
+        for pipe in self.pipes:
+            pipe.send(count)
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for pipe in self.pipes:
+            pipe.send(0)
+        for process in self.processes:
+            process.join()
+
+
+def _step_alone(make_env: Any, num_envs: int, pipe: Any) -> None:
+    envs = [make_env() for _ in range(num_envs)]
+    for env in envs:
+        env.reset(seed=0)
+    while count := pipe.recv():
+        for _ in range(count):
+            for env in envs:
+                _, _, terminated, truncated, _ = env.step(0)
+                if terminated or truncated:
+                    env.reset()
+        pipe.send(None)
+
+
 Maker = Callable[[list[Callable[[], Any]]], Any]
+OURS = "jaxvec"
+CALLER = "jaxvec, caller_steps"
 
 
-def steps_per_second(venv: Any, actions: Any, steps: int) -> tuple[float, float]:
-    """Steps a VecEnv; returns environment steps per second, over all steps and by the median one."""
-    times = [time.perf_counter()]
-    for step in range(steps):
-        venv.step(actions[step % len(actions)])
-        times.append(time.perf_counter())
-    seconds = np.diff(times)
-    return float(venv.num_envs / seconds.mean()), float(venv.num_envs / np.median(seconds))
-
-
-def compare(title: str, make_env: Any, num_envs: int, makers: dict[str, Maker], steps: int) -> None:
-    """Prints the medians of several VecEnvs that take turns, and the ratio of each to the first."""
-    venvs = {name: make([make_env] * num_envs) for name, make in makers.items()}
-    first = next(iter(venvs.values()))
-    actions = np.random.default_rng(0).integers(0, first.action_space.n, (64, num_envs))
-    for venv in venvs.values():
+def check_equal(venvs: dict[str, Any], actions: Any, steps: int) -> None:
+    """Asserts that all VecEnvs return the same observations, rewards and dones for the same seeds."""
+    shown: dict[str, Any] = {}
+    for name, venv in venvs.items():
         venv.seed(0)
-        venv.reset()
-        steps_per_second(venv, actions, max(steps // 4, 25))
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in venvs}
-    for _ in range(REPEATS):
-        for name, venv in venvs.items():
-            rates[name].append(steps_per_second(venv, actions, steps))
-    for venv in venvs.values():
-        venv.close()
-    medians = {name: np.median(values, axis=0) for name, values in rates.items()}
-    base = next(iter(medians.values()))
-    for name, (whole, step) in medians.items():
-        print(
-            f"{title:20} {name:34} {whole:9.0f} steps/s {whole / base[0]:6.2f}x   "
-            f"median step {step:9.0f} steps/s {step / base[1]:6.2f}x",
-            flush=True,
-        )
+        shown[name] = [(venv.reset(),)]
+        shown[name] += [venv.step(each)[:3] for each in actions[:steps]]
+    first, *others = shown.values()
+    for other in others:
+        for one, two in zip(first, other, strict=True):
+            for left, right in zip(one, two, strict=True):
+                np.testing.assert_array_equal(left, right)
 
 
-REPEATS = 5
+def compare(
+    make_env: Any, num_envs: int, makers: dict[str, Maker], effort: Effort, *, apart: bool = False
+) -> dict[str, list[float]]:
+    """Lets several VecEnvs take turns.
+
+    Args:
+      make_env: makes one environment.
+      num_envs: N.
+      makers: of the VecEnvs, by name.
+      effort: how much is measured.
+      apart: whether two processes without a word between them take part, as "apart".
+
+    Returns:
+      Seconds of a step of all environments, a round each.
+    """
+    venvs = {name: make([make_env] * num_envs) for name, make in makers.items()}
+    alone = Apart(make_env, num_envs) if apart else None
+    try:
+        space = next(iter(venvs.values())).action_space
+        actions = np.random.default_rng(0).integers(0, space.n, (64, num_envs))
+        check_equal(venvs, actions, effort.of(64, 32, 4))
+        calls = {
+            name: partial(_stepped, venv.step, itertools.cycle(actions))
+            for name, venv in venvs.items()
+        }
+        if alone is None:
+            return turns(calls, effort)
+        return _with_apart(calls, alone, effort)
+    finally:
+        for each in [*venvs.values(), *([] if alone is None else [alone])]:
+            each.close()
 
 
-def main() -> None:
-    """Measures what is asked for."""
-    from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
-    from stable_baselines3.common.vec_env import SubprocVecEnv as SB3SubprocVecEnv
+def _stepped(step: Callable[[Any], Any], actions: Iterator[Any]) -> None:
+    step(next(actions))
 
-    from jaxvec.vec import DummyVecEnv, SubprocVecEnv
 
+def _with_apart(
+    calls: dict[str, Callable[[], Any]], alone: Apart, effort: Effort
+) -> dict[str, list[float]]:
+    """Lets bursts take turns that are as long for those who never wait as for the others."""
+    began = time.perf_counter()
+    alone.step(3)
+    count = max(2, int(effort.burst * 3 / (time.perf_counter() - began)))
+
+    def burst(call: Callable[[], Any]) -> None:
+        for _ in range(count):
+            call()
+
+    bursts = {name: partial(burst, call) for name, call in calls.items()}
+    bursts["apart"] = partial(alone.step, count)
+    times = turns(bursts, effort._replace(burst=0))
+    return {name: [seconds / count for seconds in each] for name, each in times.items()}
+
+
+def measure(effort: Effort, only: str | None = None) -> Measured:
+    """Compares back ends on environments of several kinds."""
+    left_out = missing(SECTION, "all of it", "stable_baselines3")
+    yield from left_out
+    if left_out:
+        return
     # SB3's workers import torch: 64 of them would still load the machine while others are measured.
     multiprocessing.set_forkserver_preload(
         ["stable_baselines3.common.vec_env", "jaxvec.vec._worker"]
     )
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=("dummy", "cartpole", "sleep", "burn"))
-    asked = parser.parse_args()
-    scale = 1 if asked.quick else 4
+    theirs: Any = import_module("stable_baselines3.common.vec_env")
+    cartpole = partial(gym.make, "CartPole-v1")
+    dummies: dict[str, Maker] = {"SB3": theirs.DummyVecEnv, OURS: DummyVecEnv}
+    workers: dict[str, Maker] = {"SB3": theirs.SubprocVecEnv, OURS: SubprocVecEnv}
+    both = {**workers, CALLER: partial(SubprocVecEnv, caller_steps=True)}
 
     def wanted(name: str) -> bool:
-        return asked.only in (None, name)
+        return only in (None, name)
 
-    cartpole = partial(gym.make, "CartPole-v1")
-    sb3: dict[str, Maker] = {"SB3 SubprocVecEnv": SB3SubprocVecEnv}
-    ours: dict[str, Maker] = {
-        "jaxvec SubprocVecEnv": SubprocVecEnv,
-        "jaxvec SubprocVecEnv caller_steps": partial(SubprocVecEnv, caller_steps=True),
-    }
+    def rows(what: str, times: Any, num_envs: int, targets: Mapping[str, float]) -> Measured:
+        scale = 1e6 / num_envs, "us"
+        for name in times:
+            if name not in ("SB3", "apart"):
+                pair, full = (times[name], times["SB3"]), what + name.removeprefix(OURS)
+                yield compared(SECTION, full, "SB3", *pair, scale, targets.get(name))
+
     if wanted("dummy"):
-        dummies: dict[str, Maker] = {
-            "SB3 DummyVecEnv": SB3DummyVecEnv,
-            "jaxvec DummyVecEnv": DummyVecEnv,
-        }
-        for num_envs in (1, 8, 64):
-            compare(f"CartPole N={num_envs}", cartpole, num_envs, dummies, 1600 * scale // num_envs)
+        for n in effort.of((1, 8, 64), (8,), (2,)):
+            # As fast, with the tolerance of 5 % that such a comparison has.
+            times = compare(cartpole, n, dummies, effort)
+            yield from rows(f"DummyVecEnv, CartPole, N={n}", times, n, {OURS: 0.95})
     if wanted("cartpole"):
-        for num_envs in (8, 64):
-            compare(
-                f"CartPole N={num_envs}", cartpole, num_envs, sb3 | ours, 1600 * scale // num_envs
-            )
+        for n in effort.of((8, 16, 64), (8, 64), (2,)):
+            targets = {8: {OURS: 5, CALLER: 6}, 64: {OURS: 12}}.get(n, {})
+            times = compare(cartpole, n, both, effort)
+            yield from rows(f"SubprocVecEnv, CartPole, N={n}", times, n, targets)
     if wanted("burn"):
-        for num_envs in (8, 16, 32):
-            compare(
-                f"0.2 ms, image N={num_envs}", Burner, num_envs, sb3 | ours, 800 * scale // num_envs
-            )
+        for n in effort.of((8, 16, 32), (8, 32), (2,)):
+            times = compare(Burner, n, both, effort, apart=True)
+            what = f"SubprocVecEnv, 0.2 ms and an image, N={n}"
+            yield from rows(what, times, n, {OURS: 2.3})
+            best = min(OURS, CALLER, key=lambda name: statistics.median(times[name]))
+            what, pair = what + best.removeprefix(OURS), (times[best], times["apart"])
+            yield compared(SECTION, what, "no waiting", *pair, (1e6 / n, "us"), 0.75)
     if wanted("sleep"):
-        many: dict[str, Maker] = {
-            "jaxvec SubprocVecEnv num_workers=16": partial(SubprocVecEnv, num_workers=16)
-        }
-        compare("sleeps 5 ms N=16", Sleeper, 16, sb3 | many, 15 * scale)
+        many: dict[str, Maker] = {**workers, OURS: partial(SubprocVecEnv, num_workers=16)}
+        n = effort.of(16, 16, 2)
+        times = compare(Sleeper, n, many, effort)
+        yield from rows(
+            f"SubprocVecEnv, num_workers=16, sleeps 5 ms, N={n}", times, n, {OURS: 0.95}
+        )
+    if wanted("pong") and effort.name != "tiny":
+        left_out = missing(SECTION, "Atari's Pong", "ale_py", "cv2")
+        yield from left_out[:1]
+        if not left_out:
+            stacked: dict[str, Maker] = {
+                "SB3": lambda env_fns: theirs.VecFrameStack(theirs.SubprocVecEnv(env_fns), 4),
+                OURS: lambda env_fns: VecFrameStack(SubprocVecEnv(env_fns), 4),
+            }
+            times = compare(pong, 8, stacked, effort)
+            yield from rows("SubprocVecEnv, Atari's Pong, 4 frames, N=8", times, 8, {OURS: 1.7})
+
+
+def pong() -> Any:
+    """Makes Pong as it is trained on: 84 x 84, grey, four frames skipped."""
+    import_module("ale_py")
+    wrappers: Any = import_module("stable_baselines3.common.atari_wrappers")
+    return wrappers.AtariWrapper(gym.make("PongNoFrameskip-v4"))
 
 
 if __name__ == "__main__":
-    main()
+    kinds = ("dummy", "cartpole", "burn", "sleep", "pong")
+    alone(SECTION, __doc__, measure, lambda add: add("--only", choices=kinds))

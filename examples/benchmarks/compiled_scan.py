@@ -1,31 +1,39 @@
 """Compiled CartPole rollouts with every layer on: jaxvec, gymnax with purejaxrl-style wrappers, by hand.
 
-    python examples/benchmarks/compiled_scan.py [--num-envs 2048] [--num-steps 1000] [--rounds 7]
+    python examples/benchmarks/compiled_scan.py [--quick] [--num-envs 2048 16384] [--rounds 7]
 
 Three programs do the same job, each one `lax.scan` in one jit: N CartPole environments, episode
 statistics, running normalization of observations and rewards, and (jaxvec and the hand-written one)
-stacks of 4 frames; the peer stacks nothing. Their runs take turns, the figure is the median.
+stacks of 4 frames; the peer stacks nothing. They start from the same states and must first show the same
+numbers, the hand-written one through resets too. Then their runs take turns. The raw environments of jaxvec
+and gymnax do, too.
 
 Nothing is dead code: the policy is the sign of a fixed dot product with every value it is shown, and
 rewards, flags, final observations and episode columns are all reduced into the result.
 """
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from shared import Effort, Measured, alone, compared, missing, turns
 
 import jaxvec
-from jaxvec.envs import make
+from jaxvec.envs import begin, make
 from jaxvec.envs.classic import _math
-from jaxvec.random import hash_key, keys_from
+from jaxvec.random import hash_key
 
+SECTION = "scan"
 NUM_FRAMES = 4
 PROBE = jnp.asarray([0.6, -1.1, 0.9, 1.4, -0.3, 0.2, -0.8, 0.5] * 2, jnp.float32)
+
+Act = Callable[[Any], Any]
+Program = Callable[[Any], Any]
+"""From where a rollout starts to its last observations and the sum of all that it collected."""
 
 
 def act(obs: Any) -> Any:
@@ -33,20 +41,33 @@ def act(obs: Any) -> Any:
     return (obs @ PROBE[: obs.shape[-1]] > 0).astype(jnp.int32)
 
 
-def jaxvec_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], Any]:
-    """Returns jaxvec's rollout, and what it starts from."""
-    env = jaxvec.wrap(
-        jaxvec.vectorize(make("CartPole-v1"), num_envs),
+def act_on_newest(obs: Any) -> Any:
+    """A policy that does the same whether frames are stacked or not."""
+    return (obs[:, -4:] @ PROBE[:4] > 0).astype(jnp.int32)
+
+
+def environments(num_envs: int, *, layers: bool = True, **options: Any) -> jaxvec.BatchedEnv:
+    """Returns jaxvec's environments, with all layers or bare."""
+    env = jaxvec.vectorize(make("CartPole-v1"), num_envs, **options)
+    if not layers:
+        return env
+    return jaxvec.wrap(
+        env,
         jaxvec.episode_statistics(),
         jaxvec.normalize_observation(),
         jaxvec.normalize_reward(),
         jaxvec.frame_stack(NUM_FRAMES),
     )
 
+
+def jaxvec_program(env: jaxvec.BatchedEnv, num_steps: int, act: Act = act) -> tuple[Program, Any]:
+    """Returns jaxvec's rollout, and what it starts from."""
+
     def collect(obs: Any, action: Any, timestep: Any) -> Any:
-        episode = timestep.info["episode"]
-        ended = jnp.where(timestep.done, episode["r"] + episode["l"], 0)
-        rows = action + timestep.reward + timestep.truncated + ended
+        rows = action + timestep.reward + timestep.truncated + timestep.terminated
+        if "episode" in timestep.info:
+            episode = timestep.info["episode"]
+            rows = rows + jnp.where(timestep.done, episode["r"] + episode["l"], 0)
         return rows.sum() + timestep.final_obs.sum()
 
     def policy(key: Any, obs: Any) -> Any:
@@ -54,25 +75,28 @@ def jaxvec_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any],
 
     def run(start: Any) -> Any:
         carry, kept = jaxvec.rollout(env, policy, None, num_steps, start=start, collect=collect)
-        return carry.obs.sum() + kept.sum()
+        return carry.obs, kept.sum()
 
-    start, _ = jaxvec.rollout(env, policy, hash_key(0), 1)
-    return jax.jit(run), start
+    return run, jax.jit(partial(begin, env, policy))(hash_key(0))
 
 
-def peer_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], Any]:
-    """Returns the peer's rollout: gymnax and the wrappers as purejaxrl defines them.
+def peer_program(
+    num_envs: int, num_steps: int, begun: Any, act: Act = act, *, layers: bool = True
+) -> tuple[Program, Any]:
+    """Returns the peer's rollout: gymnax and the wrappers as purejaxrl defines them, or gymnax bare.
 
     gymnax's own LogWrapper sums return and length per row and keeps those of the last episode;
     NormalizeVecObservation and NormalizeVecReward (their definition is purejaxrl's, the code is ours)
     keep mean, variance and count, updated with each batch's (Chan et al.), the latter over the
-    discounted return.
+    discounted return. It starts from the states and moments of jaxvec's start.
     """
     import gymnax
     from gymnax.wrappers import LogWrapper
 
+    cartpole: Any = import_module("gymnax.environments.classic_control.cartpole")
+
     inner, params = gymnax.make("CartPole-v1")
-    env = LogWrapper(inner)
+    env = LogWrapper(inner) if layers else inner
 
     def moments(mean: Any, var: Any, count: Any, batch: Any) -> tuple[Any, Any, Any]:
         batch_mean, batch_var, size = batch.mean(0), batch.var(0), batch.shape[0]
@@ -80,13 +104,15 @@ def peer_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         m_2 = var * count + batch_var * size + jnp.square(delta) * count * size / total
         return mean + delta * size / total, m_2 / total, total
 
+    def stepped(key: Any, state: Any, action: Any) -> Any:
+        keys = jax.random.split(key, num_envs)
+        return jax.vmap(env.step, (0, 0, 0, None))(keys, state, action, params)
+
     def body(carry: Any, _: None) -> Any:
         key, state, obs, obs_rms, ret_rms, discounted = carry
         key, step_key = jax.random.split(key)
         action = act(obs)
-        obs, state, reward, done, info = jax.vmap(env.step, (0, 0, 0, None))(
-            jax.random.split(step_key, num_envs), state, action, params
-        )
+        obs, state, reward, done, info = stepped(step_key, state, action)
         obs_rms = moments(*obs_rms, batch=obs)
         obs = (obs - obs_rms[0]) / jnp.sqrt(obs_rms[1] + 1e-8)
         discounted = discounted * 0.99 * (1 - done) + reward
@@ -96,15 +122,29 @@ def peer_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         kept = (action + reward + jnp.where(done, returns + lengths, 0)).sum()
         return (key, state, obs, obs_rms, ret_rms, discounted), kept
 
+    def bare(carry: Any, _: None) -> Any:
+        key, state, obs = carry
+        key, step_key = jax.random.split(key)
+        action = act(obs)
+        obs, state, reward, done, _ = stepped(step_key, state, action)
+        return (key, state, obs), (action + reward + done).sum() + obs.sum()
+
     def run(start: Any) -> Any:
-        carry, kept = jax.lax.scan(body, start, None, num_steps)
-        return carry[2].sum() + kept.sum()
+        carry, kept = jax.lax.scan(body if layers else bare, start, None, num_steps)
+        return carry[2], kept.sum()
 
     keys = jax.random.split(jax.random.key(0), num_envs)
-    obs, state = jax.vmap(env.reset, (0, None))(keys, params)
-    obs_rms = (jnp.zeros_like(obs), jnp.ones_like(obs), 1e-4)
-    start = (jax.random.key(1), state, obs, obs_rms, (0.0, 1.0, 1e-4), jnp.zeros(num_envs))
-    return jax.jit(run), _strong(start)
+    _, state = jax.jit(jax.vmap(env.reset, (0, None)))(keys, params)
+    vector = (begun.env_state.env if layers else begun.env_state).env.vector
+    physics = cartpole.EnvState(jnp.zeros(num_envs, jnp.int32), *vector.T)
+    if not layers:
+        return run, _strong((jax.random.key(1), physics, vector))
+    _, of_obs, of_reward, _ = begun.env_state.layers
+    state = state.replace(env_state=physics)
+    rms = [
+        (m.mean, m.var, m.count) for m in (of_obs.statistics.moments, of_reward.statistics.moments)
+    ]
+    return run, _strong((jax.random.key(1), state, begun.obs[:, -4:], *rms, jnp.zeros(num_envs)))
 
 
 class Pair(NamedTuple):
@@ -118,10 +158,10 @@ class Pair(NamedTuple):
     count_low: Any
 
 
-def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], Any]:
+def hand_program(num_envs: int, num_steps: int, begun: Any, act: Act = act) -> tuple[Program, Any]:
     """Returns the same arithmetic as jaxvec's, written out flat in one scan, for this one task."""
-    keys = jax.random.key_data(keys_from(hash_key(0), num_envs))
-    impl = jax.random.key_impl(hash_key(0))
+    envs, (_, of_obs, of_reward, _) = begun.env_state
+    keys, impl = jax.random.key_data(envs.keys), jax.random.key_impl(envs.keys)
 
     def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
         total = a + b
@@ -181,7 +221,7 @@ def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
         steps = jnp.where(done, 0, steps)
         returns, carry_low = two_sum(returns, 1.0)
         low, lengths = low + carry_low, lengths + 1
-        rows = action + truncated + jnp.where(done, returns + low + lengths, 0)
+        rows = action + done + jnp.where(done, returns + low + lengths, 0)
         returns, low = jnp.where(done, 0, returns), jnp.where(done, 0, low)
         lengths = jnp.where(done, 0, lengths)
         norm = learn(norm, obs)
@@ -203,61 +243,77 @@ def hand_program(num_envs: int, num_steps: int) -> tuple[Callable[[Any], Any], A
 
     def run(start: Any) -> Any:
         carry, kept = jax.lax.scan(body, start, None, num_steps)
-        return carry[-1].sum() + kept.sum()
-
-    def prior(shape: tuple[int, ...]) -> Pair:
-        zeros, count = jnp.zeros(shape), jnp.float32(1e-4)
-        return Pair(zeros, jnp.ones(shape), count, zeros, zeros, jnp.float32(0))
+        return carry[-1], kept.sum()
 
     zeros, whole = jnp.zeros(num_envs), jnp.zeros(num_envs, jnp.int32)
-    s = fresh(keys, jnp.uint32(0))
-    stack = jnp.zeros((num_envs, 4 * NUM_FRAMES)).at[:, -4:].set(s)
-    norms = prior((4,)), prior(())
-    start = (s, whole, jnp.uint32(0), zeros, zeros, whole, *norms, zeros, stack)
-    return jax.jit(run), _strong(start)
+    norms = [Pair(*each.statistics.moments) for each in (of_obs, of_reward)]
+    start = (envs.env.vector, whole, jnp.uint32(0), zeros, zeros, whole, *norms, zeros, begun.obs)
+    return run, _strong(start)
 
 
 def _strong(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.asarray(leaf)), tree)
 
 
-def measure(programs: dict[str, Any], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Runs the programs in turn; returns each one's median seconds and compile seconds."""
-    compiled, compile_time, times = {}, {}, {name: [] for name in programs}
-    for name, (program, start) in programs.items():
-        began = time.perf_counter()
-        compiled[name] = program.lower(start).compile()
-        compile_time[name] = time.perf_counter() - began
-        jax.block_until_ready(compiled[name](start))
-    for _ in range(rounds):
-        for name, (_, start) in programs.items():
-            began = time.perf_counter()
-            jax.block_until_ready(compiled[name](start))
-            times[name].append(time.perf_counter() - began)
-    return {name: statistics.median(each) for name, each in times.items()}, compile_time
+def check_equal(num_envs: int = 128) -> None:
+    """Asserts that the programs show the same: by hand through resets, the peer up to the first ones."""
+    for layers in (True, False) if not missing("", "", "gymnax") else ():
+        ours, begun = jaxvec_program(environments(num_envs, layers=layers), 6, act_on_newest)
+        theirs, start = peer_program(num_envs, 6, begun, act_on_newest, layers=layers)
+        obs, other = (
+            np.asarray(jax.jit(run)(at)[0]) for run, at in ((ours, begun), (theirs, start))
+        )
+        np.testing.assert_allclose(obs[:, -other.shape[1] :], other, rtol=1e-3, atol=1e-3)
+    ours = jaxvec_program(environments(num_envs), 100)
+    both = [jax.jit(run)(start) for run, start in (ours, hand_program(num_envs, 100, ours[1]))]
+    for one, other in zip(*both, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
 
 
-def main() -> None:
-    """Measures and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--num-envs", type=int, default=2048)
-    parser.add_argument("--num-steps", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
-    sizes = options.num_envs, options.num_steps
-    programs = {"jaxvec": jaxvec_program(*sizes), "by hand": hand_program(*sizes)}
-    try:
-        programs["gymnax + wrappers"] = peer_program(*sizes)
-    except ImportError as error:
-        print(f"gymnax is missing ({error}): pip install 'gymnax==0.0.9' six")
-    seconds, compile_time = measure(programs, options.rounds)
-    print(f"CartPole, N={sizes[0]}, T={sizes[1]}, median of {options.rounds} interleaved runs")
-    for name, each in seconds.items():
-        rate = sizes[0] * sizes[1] / each / 1e6
-        print(f"  {name:18s} {rate:7.2f} M env steps/s   compile {compile_time[name]:.2f} s")
-    for name in list(seconds)[1:]:
-        print(f"  jaxvec / {name}: {seconds[name] / seconds['jaxvec']:.2f}x")
+def measure(effort: Effort, num_envs: tuple[int, ...] = (), num_steps: int = 0) -> Measured:
+    """Compares all layers, then raw environments, at several N."""
+    check_equal()
+    peer = "gymnax + wrappers"
+    absent = missing(SECTION, peer, "gymnax")
+    yield from absent
+    for n in num_envs or effort.of((2048, 16384), (2048, 16384), (128,)):
+        steps = num_steps or effort.of(1000, 200_000 // n, 8)
+        ours, begun = jaxvec_program(environments(n), steps)
+        raw, raw_begun = jaxvec_program(environments(n, layers=False), steps)
+        programs = {
+            "jaxvec": (ours, begun),
+            "by hand": hand_program(n, steps, begun),
+            "raw": (raw, raw_begun),
+        }
+        if not absent:
+            programs[peer] = peer_program(n, steps, begun)
+            programs["raw gymnax"] = peer_program(n, steps, raw_begun, layers=False)
+        calls = {
+            name: partial(_waited, jax.jit(run), start) for name, (run, start) in programs.items()
+        }
+        times = turns(calls, effort)
+        scale = 1e9 / (n * steps), "ns"
+        what = f"all layers, N={n}"
+        for rival, target in (("by hand", 0.95), (peer, 8)):
+            if rival in times:
+                pair = times["jaxvec"], times[rival]
+                yield compared(SECTION, what, rival, *pair, scale, target)
+        if "raw gymnax" in times:
+            pair = times["raw"], times["raw gymnax"]
+            yield compared(SECTION, f"raw, N={n}", "gymnax", *pair, scale, 6)
+
+
+def _waited(run: Program, start: Any) -> None:
+    jax.block_until_ready(run(start))
 
 
 if __name__ == "__main__":
-    main()
+    alone(
+        SECTION,
+        __doc__,
+        measure,
+        lambda add: (
+            add("--num-envs", type=int, nargs="+", default=()),
+            add("--num-steps", type=int, default=0),
+        ),
+    )

@@ -1,6 +1,6 @@
 """What does a step of compiled CartPoles cost a Python loop? JaxVecEnv beside its rivals, all in one run.
 
-    python examples/benchmarks/host_edge.py [--num-envs 16 64 256 1024 4096] [--rounds 9] [--cpu-time]
+    python examples/benchmarks/host_edge.py [--quick] [--num-envs 16 64 256 1024] [--cpu-time]
 
     by hand    one jitted function with the three layers written out flat, its state in two arrays and what
                is shown in one: the least that a compiled step with NumPy at both ends can cost
@@ -9,9 +9,8 @@
     EnvPool    bare, C++ with the better of one and two threads (where `envpool` is installed)
     SB3        DummyVecEnv, bare, gymnasium's environments (where stable-baselines3 is installed)
 
-They take turns in short bursts. A figure is microseconds a step, the median over the turns, with the least in
-brackets: other programs on the machine hardly touch that. Every array is read on the host; with "infos read"
-so are the terminal observation and the episode of every row that ended.
+They take turns in short bursts; every array is read on the host. First the layers must show what the
+hand-written ones show from the same states, and each bare step what gymnasium's environment does.
 
 XLA spreads even a step of 16 environments over its threads, and hands it to one in the first place. Two
 settings of the whole program keep it in few of them; try what they do on your machine:
@@ -23,18 +22,19 @@ On a machine that does other work too, `NPROC=1` with `--cpu-time` gives figures
 processor's time of this process in place of the clock's.
 """
 
-import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
+from shared import TIME, Effort, Measured, alone, check_cart_poles, compared, missing, turns
 
 from jaxvec import vectorize
 from jaxvec.envs import make
@@ -43,6 +43,7 @@ from jaxvec.vec import JaxVecEnv, VecFrameStack, VecMonitor, VecNormalize
 from jaxvec.vec._fused import RunInfos
 from jaxvec.vec._program import Program
 
+SECTION = "edge"
 FRAMES = 4
 WIDTH = 4 * FRAMES
 
@@ -123,6 +124,12 @@ class ByHand:
         self._rows = first.at[:, 16:20].set(first[:, :4])
         self._shared = jnp.zeros(13).at[4:8].set(1).at[10].set(1).at[jnp.array([8, 11])].set(1e-4)
 
+    def start_from(self, physics: Any, moments: Any, stack: Any) -> None:
+        """Begins with these states, and with observations that were learnt from already."""
+        self._rows = self._rows.at[:, :4].set(physics).at[:, 4:20].set(stack)
+        learnt = jnp.concatenate([moments.mean, moments.var, jnp.array([moments.count])])
+        self._shared = self._shared.at[:9].set(learnt)
+
     def step(self, actions: Any) -> Any:
         """Returns observations, rewards, dones, and what was shown of ended rows, on the device."""
         self._rows, self._shared, shown, few = self._step(
@@ -155,137 +162,124 @@ def layered(venv: Any) -> Any:
     return VecFrameStack(VecNormalize(venv), FRAMES)
 
 
-def steppers(num_envs: int) -> dict[str, Step]:
-    """Returns a step function for each contestant, environments reset."""
-    batched = vectorize(make("CartPole-v1"), num_envs)
-    venvs = {
-        "JaxVecEnv": JaxVecEnv(batched),
-        "JaxVecEnv, 3 layers": layered(VecMonitor(JaxVecEnv(batched))),
-        "JaxVecEnv, 2 layers": layered(JaxVecEnv(batched)),
-        "JaxVecEnv, 2 layers, no infos": layered(WithoutInfos(batched)),
-    }
-    for venv in venvs.values():
-        venv.reset()
-    found: dict[str, Step] = {"by hand, 3 layers": _hand(num_envs)}
-    found |= {name: venv.step for name, venv in venvs.items()}
-    for name in ("JaxVecEnv, 3 layers", "JaxVecEnv"):
-        found[f"{name}, infos read"] = _reading(venvs[name].step)
-    if find_spec("envpool"):
-        for threads in (1, 2):
-            found[f"EnvPool, {threads} threads"] = _envpool(num_envs, threads)
-    if find_spec("stable_baselines3"):
-        sb3: Any = import_module("stable_baselines3.common.vec_env")
-        dummy = sb3.DummyVecEnv([lambda: gym.make("CartPole-v1")] * num_envs)
-        dummy.reset()
-        found["SB3 DummyVecEnv"] = dummy.step
-    return found
+class Contestants:
+    """The step function of each, with environments that were reset, and the first observations."""
+
+    def __init__(self, num_envs: int, absent: set[str]) -> None:
+        batched = vectorize(make("CartPole-v1"), num_envs)
+        venvs: dict[str, Any] = {
+            "JaxVecEnv": JaxVecEnv(batched),
+            "3 layers": layered(VecMonitor(JaxVecEnv(batched))),
+            "2 layers": layered(JaxVecEnv(batched)),
+            "2 layers, no infos": layered(WithoutInfos(batched)),
+        }
+        if "stable_baselines3" not in absent:
+            sb3: Any = import_module("stable_baselines3.common.vec_env")
+            venvs["SB3 DummyVecEnv"] = sb3.DummyVecEnv([lambda: gym.make("CartPole-v1")] * num_envs)
+        self.first = {name: venv.reset() for name, venv in venvs.items()}
+        self.steps: dict[str, Step] = {name: venv.step for name, venv in venvs.items()}
+        self.steps["by hand"] = ByHand(num_envs).step
+        for threads in (1, 2) if "envpool" not in absent else ():
+            name, make_pool = f"EnvPool, {threads} threads", import_module("envpool").make_gymnasium
+            pool: Any = make_pool("CartPole-v1", num_envs=num_envs, num_threads=threads)
+            self.first[name], self.steps[name] = pool.reset()[0], partial(_five_to_four, pool.step)
 
 
-def _hand(num_envs: int) -> Step:
-    return ByHand(num_envs).step
+def _five_to_four(step: Step, actions: Any) -> Any:
+    obs, reward, terminated, truncated, info = step(actions)
+    return obs, reward, terminated | truncated, info
 
 
-def _envpool(num_envs: int, threads: int) -> Step:
-    pool: Any = import_module("envpool").make_gymnasium(
-        "CartPole-v1", num_envs=num_envs, num_threads=threads
-    )
-    pool.reset()
-    step: Step = pool.step
-    return step
-
-
-def _reading(step: Step) -> Step:
-    def read(actions: Any) -> Any:
-        obs, rewards, dones, infos = step(actions)
-        for row in np.flatnonzero(dones).tolist():
-            _ = infos[row]["terminal_observation"], infos[row].get("episode")
-        return obs, rewards, dones, infos
-
-    return read
-
-
-def burst(step: Step, actions: Any, clock: Callable[[], float]) -> float:
-    """Returns seconds a step."""
-    began = clock()
-    for each in actions:
-        step(each)
-    return (clock() - began) / len(actions)
-
-
-def compare(
-    num_envs: int, rounds: int, seconds: float, clock: Callable[[], float]
-) -> dict[str, tuple[float, float]]:
-    """Lets all take turns.
-
-    Args:
-      num_envs: N.
-      rounds: how many turns.
-      seconds: of one burst, about.
-      clock: returns seconds.
-
-    Returns:
-      For each contestant the median and the least time of a step, microseconds.
-    """
+def check_equal(absent: set[str], num_envs: int = 16) -> None:
+    """Asserts that layers show what the hand-written ones do, and that all step the same CartPoles."""
+    found = Contestants(num_envs, absent)
     rng = np.random.default_rng(0)
-    actions = rng.integers(0, 2, (2000, num_envs))
-    found = steppers(num_envs)
-    counts = {}
-    for name, step in found.items():
-        burst(step, actions[:8], clock)  # compiles
-        count = seconds / max(burst(step, actions[:8], clock), 1e-6)
-        counts[name] = int(np.clip(count, 3, len(actions)))
-    times: dict[str, list[float]] = {name: [] for name in found}
-    for _ in range(rounds):
-        for name, step in found.items():
-            times[name].append(1e6 * burst(step, actions[: counts[name]], clock))
-    return {name: (statistics.median(each), min(each)) for name, each in times.items()}
+    for name in found.first:
+        if "layers" in name:
+            continue
+        obs = np.array(found.first[name])
+        for _ in range(12):
+            actions = rng.integers(0, 2, num_envs)
+            new, _, done, _ = found.steps[name](actions)
+            check_cart_poles(obs, actions, new, done)
+            obs = np.array(new)
+            if done.any():  # EnvPool's rows are reset in the next step
+                break
+    hand = ByHand(num_envs)
+    venv = layered(VecMonitor(JaxVecEnv(vectorize(make("CartPole-v1"), num_envs))))
+    start = venv.reset()
+    hand.start_from(venv.unnormalize_obs(start[:, -4:]), venv.obs_rms, start)
+    for _ in range(7):  # no episode ends within them
+        actions = rng.integers(0, 2, num_envs)
+        (obs, reward, done, _), by_hand = venv.step(actions), hand.step(actions)
+        np.testing.assert_allclose(obs, by_hand[0], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(reward, by_hand[1], rtol=1e-3, atol=1e-3)
+        np.testing.assert_array_equal(done, by_hand[2])
 
 
-def lazy_and_eager(num_envs: int) -> tuple[float, float]:
-    """Returns what making the infos of a step takes, microseconds: when nobody reads, and N dicts at once."""
+def lazy_and_eager(num_envs: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Returns the seconds that making the infos of a step takes: when nobody reads, and N dicts at once."""
     venv = JaxVecEnv(vectorize(make("CartPole-v1"), num_envs))
     venv.reset()
     venv.step_async(np.zeros(num_envs, int))
     assert venv._pending is not None
-    results, times = venv._pending[1], []
-    for make_infos in (lambda: RunInfos(results), lambda: list(RunInfos(results))):
-        laps = []
-        for _ in range(25):
-            began = time.perf_counter()
-            make_infos()
-            laps.append(1e6 * (time.perf_counter() - began))
-        times.append(statistics.median(laps))
-    return times[0], times[1]
+    results = venv._pending[1]
+    calls = {"lazy": lambda: RunInfos(results), "eager": lambda: list(RunInfos(results))}
+    times = turns(calls, Effort("", rounds, 0.005))
+    return times["lazy"], times["eager"]
 
 
-def main() -> None:
-    """Measures and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--num-envs", type=int, nargs="+", default=[16, 64, 256, 1024, 4096])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="short bursts")
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="the processor's time, not the clock's"
-    )
-    options = parser.parse_args()
-    clock = time.process_time if options.cpu_time else time.perf_counter
-    for num_envs in options.num_envs:
-        found = compare(num_envs, options.rounds, 0.03 if options.quick else 0.15, clock)
-        print(f"\nN = {num_envs}: microseconds a step, median (least)")
-        for name, (median, least) in found.items():
-            print(f"  {name:34} {median:9.1f} ({least:9.1f})")
-        lazy, eager = lazy_and_eager(num_envs)
-        print(f"  infos nobody reads: {lazy:.1f}; built at once: {eager:.0f}")
-        own, bare = found["JaxVecEnv, 3 layers"], found["JaxVecEnv, 2 layers, no infos"]
-        hand = found["by hand, 3 layers"]
-        print(f"  3 layers / by hand        {own[0] / hand[0]:5.2f} ({own[1] / hand[1]:5.2f})")
-        two = found["JaxVecEnv, 2 layers"]
-        print(f"  with infos / without      {two[0] / bare[0]:5.2f} ({two[1] / bare[1]:5.2f})")
-        pools = [each for name, each in found.items() if name.startswith("EnvPool")]
+def measure(effort: Effort, num_envs: tuple[int, ...] = (), cpu_time: bool = False) -> Measured:
+    """Compares steps at several N."""
+    left_out = [
+        *missing(SECTION, "EnvPool's bare step", "envpool"),
+        *missing(SECTION, "SB3's DummyVecEnv", "stable_baselines3"),
+    ]
+    yield from left_out
+    absent = {each.why.split()[0] for each in left_out}
+    check_equal(absent)
+    clock = time.process_time if cpu_time else time.perf_counter
+    rng = np.random.default_rng(0)
+    scale = 1e6, "us"
+    for n in num_envs or effort.of((16, 64, 256, 1024, 4096), (16, 64, 256, 1024, 4096), (16,)):
+        found = Contestants(n, absent)
+        calls = {}
+        for name, step in found.steps.items():
+            actions = itertools.cycle(rng.integers(0, 2, (500, n)))
+            calls[name] = partial(_stepped, step, actions)
+        times = turns(calls, effort, clock)
+        ours = times["3 layers"]
+        pair, target = (ours, times["by hand"]), 1.2 if n == 16 else None
+        yield compared(SECTION, f"3 layers, N={n}", "by hand", *pair, scale, target, kind=TIME)
+        pools = [name for name in times if name.startswith("EnvPool")]
         if pools:
-            pool = [min(times) for times in zip(*pools, strict=True)]
-            print(f"  EnvPool bare / 3 layers   {pool[0] / own[0]:5.2f} ({pool[1] / own[1]:5.2f})")
+            pool = min(pools, key=lambda name: statistics.median(times[name]))
+            target = {64: 1, 16: 1, 256: 4, 1024: 1}.get(n)
+            pair = ours, times[pool]
+            yield compared(SECTION, f"3 layers, N={n}", f"{pool}, bare", *pair, scale, target)
+        if "SB3 DummyVecEnv" in times:
+            pair = times["JaxVecEnv"], times["SB3 DummyVecEnv"]
+            yield compared(SECTION, f"bare, N={n}", "SB3 DummyVecEnv", *pair, scale)
+        if n == 4096 or effort.name == "tiny":
+            lazy, eager = lazy_and_eager(n, effort.rounds)
+            note = f"infos nobody reads {1e6 * statistics.median(lazy):.1f} us, "
+            note += f"built at once {1e6 * statistics.median(eager):.0f} us"
+            pair = times["2 layers"], times["2 layers, no infos"]
+            what = f"2 layers, infos nobody reads, N={n}"
+            yield compared(SECTION, what, "no infos", *pair, scale, 1.05, kind=TIME, note=note)
+
+
+def _stepped(step: Step, actions: Any) -> None:
+    step(next(actions))
 
 
 if __name__ == "__main__":
-    main()
+    alone(
+        SECTION,
+        __doc__,
+        measure,
+        lambda add: (
+            add("--num-envs", type=int, nargs="+", default=()),
+            add("--cpu-time", action="store_true", help="the processor's time, not the clock's"),
+        ),
+    )

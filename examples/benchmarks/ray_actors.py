@@ -2,24 +2,25 @@
 
     python examples/benchmarks/ray_actors.py [--quick]
 
-Absolute figures move with the machine and the hour; the ratio of two medians that were taken turn by turn
+Absolute figures move with the machine and the hour; the ratio of two times that were taken turn by turn
 does not. The environments wait in each step, as for a simulator, so that the number of cores does not matter:
 eight of them, in four actors or four processes. A ratio is one process's time by this one's: above 1 it pays.
+All must first show the same.
 """
 
-import argparse
 import time
-from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import ray  # pyright: ignore[reportMissingImports]  # as of an extra, it may be missing
 from gymnasium import spaces
+from shared import TIME, Effort, Measured, alone, compared, missing, turns
 
 from jaxvec import DummyVecEnv, RayVecEnv, SubprocVecEnv, rollout_in_actors
 
+SECTION = "ray"
 NUM_ENVS, NUM_WORKERS, CHUNK = 8, 4, 16
 
 
@@ -51,84 +52,67 @@ class Nothing:
         """Returns."""
 
 
-def left(rng: np.random.Generator, obs: Any) -> Any:
-    """A policy that costs nothing."""
-    return np.zeros(len(obs), int)
-
-
-def medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Returns the median seconds of each call, all of them made in turn."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
-    return {name: float(np.median(each)) for name, each in seconds.items()}
-
-
-def empty_call(rounds: int) -> float:
-    """Prints what an empty call of one actor and of several costs; returns that of several, seconds."""
+def empty_calls(ray: Any, effort: Effort) -> Measured:
+    """Yields what an empty call of one actor and of several costs, beside a step of one CartPole here."""
     actors = [ray.remote(Nothing).remote() for _ in range(NUM_WORKERS)]
     ray.get([actor.call.remote() for actor in actors])
     cartpole = DummyVecEnv([partial(gym.make, "CartPole-v1")])
     cartpole.reset()
-    action = np.zeros(1, int)
-    found = medians(
+    times = turns(
         {
             "one": lambda: ray.get(actors[0].call.remote()),
             "several": lambda: ray.get([actor.call.remote() for actor in actors]),
-            "cartpole": lambda: cartpole.step(action),
+            "cartpole": partial(cartpole.step, np.zeros(1, int)),
         },
-        rounds,
+        effort,
     )
     for actor in actors:
         ray.kill(actor)
-    one, several = found["one"] / found["cartpole"], found["several"] / found["cartpole"]
-    print(f"an empty call of one actor: {one:.0f} steps of one CartPole in this process")
-    print(f"empty calls of {NUM_WORKERS} actors at once: {several:.0f} of them")
-    return found["several"]
+    for name, what in (("one", "of one actor"), ("several", f"of {NUM_WORKERS} actors at once")):
+        pair = times[name], times["cartpole"]
+        yield compared(
+            SECTION, f"empty call {what}", "a step of CartPole here", *pair, (1e6, "us"), kind=TIME
+        )
 
 
-def main() -> None:
-    """Measures, and prints ratios."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds")
-    rounds = 10 if parser.parse_args().quick else 100
+def measure(effort: Effort) -> Measured:
+    """Compares actors and processes with one process, by how long a step waits."""
+    left_out = missing(SECTION, "all of it", "ray")
+    yield from left_out
+    if left_out:
+        return
+    ray: Any = import_module("ray")
     ray.init(include_dashboard=False, log_to_driver=False)
-    empty = empty_call(5 * rounds)
+    yield from empty_calls(ray, effort)
     actions = np.zeros(NUM_ENVS, int)
-    print(
-        "\nmilliseconds a step    processes    actors    actors, 16 steps a call    empty calls a step"
-    )
-    for milliseconds in (0, 0.3, 1, 3, 10):
+    for milliseconds in effort.of((0, 0.3, 1, 3, 10), (1,), (0,)):
         env_fns = [partial(Waiting, milliseconds / 1e3)] * NUM_ENVS
         with (
             SubprocVecEnv(env_fns, num_workers=NUM_WORKERS) as processes,
             RayVecEnv(env_fns, num_actors=NUM_WORKERS) as actors,
         ):
             here = DummyVecEnv(env_fns)
-            for venv in (here, processes, actors):
-                venv.reset()
-                venv.step(actions)
-            rollout_in_actors(actors, left, CHUNK)
-            found = medians(
-                {
-                    "here": partial(here.step, actions),
-                    "processes": partial(processes.step, actions),
-                    "actors": partial(actors.step, actions),
-                    "chunk": partial(rollout_in_actors, actors, left, CHUNK),
-                },
-                rounds,
+            venvs = {"here": here, "SubprocVecEnv": processes, "RayVecEnv": actors}
+            first, *others = ([venv.reset(), *venv.step(actions)[:3]] for venv in venvs.values())
+            for other in others:
+                for one, two in zip(first, other, strict=True):
+                    np.testing.assert_array_equal(one, two)
+            times = turns(
+                {name: partial(venv.step, actions) for name, venv in venvs.items()}
+                | {"chunk": partial(rollout_in_actors, actors, left, CHUNK)},
+                effort,
             )
-        base = found["here"]
-        ratios = [base / found["processes"], base / found["actors"], base * CHUNK / found["chunk"]]
-        cells = "".join(f"{ratio:12.2f}" for ratio in ratios)
-        print(
-            f"{milliseconds:12.1f}      {cells}{(found['actors'] - base / NUM_WORKERS) / empty:16.1f}"
-        )
+        times[f"rollout_in_actors, {CHUNK} steps a call"] = [s / CHUNK for s in times.pop("chunk")]
+        for name in list(times)[1:]:
+            pair, what = (times[name], times["here"]), f"{name}, a step waits {milliseconds} ms"
+            yield compared(SECTION, what, "DummyVecEnv", *pair, (1e3, "ms"))
     ray.shutdown()
 
 
+def left(rng: np.random.Generator, obs: Any) -> Any:
+    """A policy that costs nothing."""
+    return np.zeros(len(obs), int)
+
+
 if __name__ == "__main__":
-    main()
+    alone(SECTION, __doc__, measure)

@@ -1,22 +1,17 @@
 """jaxvec.spaces beside gymnasium's own vector utilities, in one run.
 
-    python examples/benchmarks/spaces.py
+    python examples/benchmarks/spaces.py [--quick]
 
-Microseconds for 64 environments, with image observations (84x84x4 bytes) and with a Dict of eight
-small arrays:
+For 64 environments, with image observations (84x84x4 bytes) and with a Dict of eight small arrays:
 
 - `concatenate` of 64 elements into one batch;
 - the write of 64 elements into shared memory, in the ctypes form that gymnasium documents;
 - the same into a `SharedBlock` with `write_row`, as a worker of SubprocVecEnv does it.
 
-And for 1000 compiled steps that draw 2048 actions each: `sample` beside `jax.random.randint`.
-
-The two sides run in turns; a ratio is the median of the turns' ratios, and only ratios count. The page
-ends with an error where jaxvec is slower by more than 5 %.
+And for 1000 compiled steps that draw 2048 actions each: `sample` beside `jax.random.randint`. First both must
+have written the same.
 """
 
-import statistics
-import timeit
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,13 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space
+from shared import Effort, Measured, alone, compared, turns
 
 import jaxvec.spaces
 
+SECTION = "spaces"
 NUM_ENVS = 64
-TURNS = 41
-SECONDS_A_TURN = 0.004
-TOLERANCE = 1.05
 
 SPACES: dict[str, Space[Any]] = {
     "64 images of 84x84x4 bytes": Box(0, 255, (84, 84, 4), np.uint8),
@@ -42,21 +36,39 @@ SPACES: dict[str, Space[Any]] = {
 Work = Callable[[], Any]
 
 
-def main() -> None:
-    """Prints the table, then checks it."""
-    print(f"{'':50}{'theirs':>13}{'jaxvec':>13}{'ratio':>8}")
-    slower = []
-    for name, theirs, ours in cases():
-        their_time, our_time, ratio = compare(theirs, ours)
-        print(f"{name:50}{their_time:10.1f} us{our_time:10.1f} us{ratio:8.2f}")
-        if ratio > TOLERANCE:
-            slower.append(name)
-    if slower:
-        raise SystemExit(f"slower than the other side: {slower}")
+def measure(effort: Effort) -> Measured:
+    """Compares each of the cases; as fast, with a tolerance of 5 %, is what they should be."""
+    for name, space, theirs, ours in cases():
+        _assert_equal(_read(space, theirs()), _read(space, ours()))
+        times = turns({"theirs": theirs, "ours": ours}, effort._replace(rounds=3 * effort.rounds))
+        peer = "gymnasium" if space is not None else "jax.random"
+        yield compared(SECTION, name, peer, times["ours"], times["theirs"], (1e6, "us"), 0.95)
 
 
-def cases() -> Iterator[tuple[str, Work, Work]]:
-    """Yields what is compared: a name, the other library's way, jaxvec's way."""
+def _read(space: Space[Any] | None, written: Any) -> Any:
+    """Returns what was written, as arrays."""
+    if space is None or isinstance(written, np.ndarray):
+        return written
+    first = next(iter(written.values())) if isinstance(space, Dict) else written
+    if isinstance(first, np.ndarray):
+        return written
+    return gym_utils.read_from_shared_memory(space, written, NUM_ENVS)
+
+
+def _assert_equal(theirs: Any, ours: Any) -> None:
+    """Asserts that both have put the same elements together; sums of draws need only be alike."""
+    if isinstance(theirs, dict):
+        for key, value in theirs.items():
+            _assert_equal(value, ours[key])
+    elif theirs.shape == (2048,):
+        np.testing.assert_allclose(theirs.mean(), ours.mean(), rtol=0.02)
+    else:
+        assert theirs.any()
+        np.testing.assert_array_equal(theirs, np.asarray(ours).reshape(theirs.shape))
+
+
+def cases() -> Iterator[tuple[str, Space[Any] | None, Work, Work]]:
+    """Yields what is compared: a name, the space, the other library's way, jaxvec's way."""
     for name, space in SPACES.items():
         items = [space.sample() for _ in range(NUM_ENVS)]
         for what, pair in (
@@ -64,30 +76,31 @@ def cases() -> Iterator[tuple[str, Work, Work]]:
             ("shared memory", shared_memory(space, items)),
             ("SharedBlock", shared_block(space, items)),
         ):
-            yield f"{what}, {name}", *pair
-    yield "1000 x 2048 actions of Discrete(6), compiled", *sampling()
+            yield f"{what}, {name}", space, *pair
+    yield "1000 x 2048 actions of Discrete(6), compiled", None, *sampling()
 
 
 def concatenation(space: Space[Any], items: list[Any]) -> tuple[Work, Work]:
     """The elements of all environments into one batch."""
-    out: Any = gym_utils.create_empty_array(space, NUM_ENVS)
+    outs: Any = [gym_utils.create_empty_array(space, NUM_ENVS) for _ in range(2)]
     return (
-        lambda: gym_utils.concatenate(space, items, out),
-        lambda: jaxvec.spaces.concatenate(space, items, out),
+        lambda: gym_utils.concatenate(space, items, outs[0]),
+        lambda: jaxvec.spaces.concatenate(space, items, outs[1]),
     )
 
 
 def shared_memory(space: Space[Any], items: list[Any]) -> tuple[Work, Work]:
-    """Each element into its row of the same ctypes arrays."""
-    memory = gym_utils.create_shared_memory(space, NUM_ENVS)
+    """Each element into its row of ctypes arrays."""
+    memories = [gym_utils.create_shared_memory(space, NUM_ENVS) for _ in range(2)]
 
-    def write_all(write: Callable[..., None]) -> None:
+    def write_all(write: Callable[..., None], memory: Any) -> Any:
         for row, item in enumerate(items):
             write(space, row, item, memory)
+        return memory
 
     return (
-        lambda: write_all(gym_utils.write_to_shared_memory),
-        lambda: write_all(jaxvec.spaces.write_to_shared_memory),
+        lambda: write_all(gym_utils.write_to_shared_memory, memories[0]),
+        lambda: write_all(jaxvec.spaces.write_to_shared_memory, memories[1]),
     )
 
 
@@ -96,9 +109,10 @@ def shared_block(space: Space[Any], items: list[Any]) -> tuple[Work, Work]:
     theirs, _ = shared_memory(space, items)
     columns = jaxvec.spaces.SharedBlock(space, NUM_ENVS).values
 
-    def ours() -> None:
+    def ours() -> Any:
         for row, item in enumerate(items):
             jaxvec.spaces.write_row(columns, space, row, item)
+        return columns
 
     return theirs, ours
 
@@ -122,20 +136,5 @@ def sampling() -> tuple[Work, Work]:
     )
 
 
-def compare(theirs: Work, ours: Work) -> tuple[float, float, float]:
-    """Runs both in turns; returns the median time of a call of each, microseconds, and the ratio."""
-    for work in (theirs, ours):
-        work()
-    number = max(1, int(SECONDS_A_TURN / timeit.timeit(theirs, number=1)))
-    turns = [
-        (timeit.timeit(theirs, number=number), timeit.timeit(ours, number=number))
-        for _ in range(TURNS)
-    ]
-    their_time, our_time = (
-        statistics.median(times) / number * 1e6 for times in zip(*turns, strict=True)
-    )
-    return their_time, our_time, statistics.median(ours / theirs for theirs, ours in turns)
-
-
 if __name__ == "__main__":
-    main()
+    alone(SECTION, __doc__, measure)
