@@ -247,7 +247,7 @@ PLANTS = [
     Plant(
         "A4.20",
         "vec/_call.py",
-        "host = [np.array(buffer) for buffer in self._every]",
+        "host = [call.copy(buffer) for buffer in self._every]",
         "host = [np.asarray(buffer) for buffer in self._every]",
     ),
     Plant(
