@@ -363,16 +363,16 @@ PLANTS = [
     Plant(
         "A7.1",
         "vec/_base.py",
-        "            self._seeds = [index(seed) + row for row in range(self.num_envs)]\n",
-        "            self._seeds = [index(seed) + row for row in range(self.num_envs)]\n"
-        "            self.reset()\n",
+        "        self._seeds = seeds_of_rows(seed, mode, self._row_numbers())\n",
+        "        self._seeds = seeds_of_rows(seed, mode, self._row_numbers())\n"
+        "        self.reset()\n",
     ),
-    Plant("A7.2", "vec/_base.py", "[index(seed) + row for row", "[index(seed) for row"),
+    Plant("A7.2", "vec/_utils.py", "[index(seed) + row for row", "[index(seed) for row"),
     Plant(
         "A7.3",
         "vec/_utils.py",
         ">> 1 for child in children]",
-        ">> 1 for child in children[:1] * num_envs]",
+        ">> 1 for child in children[:1] * len(rows)]",
     ),
     Plant(
         "A7.5",
