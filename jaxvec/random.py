@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxvec.core._arguments import check_count
 from jaxvec.core._hash import hash_words, new_words, pcg4d
-from jaxvec.core._xp import is_array, is_numpy, is_traced, namespace
+from jaxvec.core._xp import is_array, is_key, is_numpy, is_traced, namespace
 from jaxvec.typing import Array, Key
 
 __all__ = [
@@ -162,9 +162,9 @@ def keys_from(key: Key | int, num: int, *, impl: Hashable = None) -> Key:
     import jax
 
     num = check_count("keys_from", "num", num, least=0, most=2**32 - 1)
-    if np.ndim(key) == 0 and not _is_typed(key):
+    if np.ndim(key) == 0 and not is_key(key):
         key = hash_key(key)
-    if np.ndim(key) != (0 if _is_typed(key) else 1):
+    if np.ndim(key) != (0 if is_key(key) else 1):
         raise ValueError(f"keys_from: key has shape {np.shape(key)}; it needs ONE key.")
     key = key if impl is None else as_impl(key, impl)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(num, dtype=np.uint32))
@@ -221,7 +221,7 @@ def as_impl(keys: Key, impl: Hashable) -> Key:
         return jax.numpy.asarray(key_words(keys))
     impl = hash_impl() if impl == "hash" else impl
     dtype = _key_dtype(impl)
-    if _is_typed(keys) and keys.dtype == dtype:
+    if is_key(keys) and keys.dtype == dtype:
         return keys
     words = jax.numpy.asarray(key_words(keys))
     if dtype.itemsize == 16:  # four words
@@ -249,7 +249,7 @@ def key_words(keys: Key) -> Array:
       TypeError: if `keys` are no keys.
     """
     words = keys
-    if _is_typed(keys):
+    if is_key(keys):
         import jax
 
         words = jax.random.key_data(keys)
@@ -262,13 +262,6 @@ def key_words(keys: Key) -> Array:
         return words
     first = new_words(words[..., :2], _ZERO, _SHRINK)
     return new_words(first ^ words[..., 2:], _ZERO, _SHRINK)
-
-
-def _is_typed(keys: Any) -> bool:
-    jax = sys.modules.get("jax")  # whoever has a typed key has loaded it
-    if jax is None or not isinstance(keys, jax.Array):
-        return False
-    return bool(jax.numpy.issubdtype(keys.dtype, jax.dtypes.prng_key))
 
 
 def bits_rows(words: Array, counter: Array | int, salt: int = 0) -> Array:

@@ -55,6 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{text}:{category}"))
 
 
+@cache
 def _oracles_missing(path: Path) -> list[str]:
     return sorted(filter(_is_missing, _ORACLES & _imports(path)))
 

@@ -562,6 +562,7 @@ def test_the_public_names_are_listed():
         "check_count",
         "hash_words",
         "is_array",
+        "is_key",
         "is_numpy",
         "is_traced",
         "namespace",

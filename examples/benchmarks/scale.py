@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -96,11 +95,13 @@ def program(update: str, num_envs: int, num_steps: int, num_devices: int) -> tup
         return (obs @ probe > 0).astype(jnp.int32)
 
     def collect(obs: Any, action: Any, timestep: Any) -> Any:
-        """Keeps the last step's rows alone: a sum over them would be a reduction of its own."""
-        return None
+        """Reads all that a learner reads, so that nothing is dead; a sum for each device needs no talk."""
+        episode = timestep.info["episode"]
+        rows = action + timestep.reward + jnp.where(timestep.done, episode["r"] + episode["l"], 0)
+        return (rows + timestep.final_obs.sum(-1)).reshape(num_devices, -1).sum(1)
 
     def run(start: Any) -> Any:
-        return jaxvec.rollout(env, policy, None, num_steps, start=start, collect=collect)[0]
+        return jaxvec.rollout(env, policy, None, num_steps, start=start, collect=collect)
 
     start, _ = jaxvec.rollout(env, policy, hash_key(0), 1)
     return jax.jit(run).lower(start).compile(), start
@@ -109,8 +110,7 @@ def program(update: str, num_envs: int, num_steps: int, num_devices: int) -> tup
 def reductions(text: str) -> int:
     """Returns how many collectives the loop of a compiled rollout has."""
     loops = [part for part in re.split(r"\n(?=%|ENTRY)", text) if not part.startswith("ENTRY")]
-    found = re.findall(r"= .*\b(?:all-|reduce-scatter|collective-)[\w-]*\(", "\n".join(loops))
-    return len(found)
+    return len(re.findall(r"= .*\b(?:all-|reduce-scatter|collective-)[\w-]*\(", "\n".join(loops)))
 
 
 def measured(plan: dict[int, list[tuple[str, int]]], num_steps: int, rounds: int) -> list[Any]:
@@ -166,11 +166,9 @@ def _answer(process: Any) -> str:
 
 def fitted(records: list[Any], clock: str) -> dict[str, float]:
     """Fits the model; returns its terms in seconds, and the largest relative error."""
+    # One device reduces nothing: XLA leaves its collectives out.
     rows = np.array(
-        [
-            [1.0, each["num_envs"] / each["devices"], each["reductions"] * (each["devices"] > 1)]
-            for each in records
-        ]
+        [[1, each["num_envs"] / each["devices"], each["reductions"]] for each in records]
     )
     seconds = np.array([each[clock] for each in records])
     terms = np.linalg.lstsq(rows / seconds[:, None], np.ones(len(rows)), rcond=None)[0]
@@ -187,8 +185,7 @@ def predicted(model: dict[str, float], bytes_per_row: float, reduced: int) -> di
       bytes_per_row: what a row's state takes.
       reduced: reductions a step with `update="step"`.
     """
-    a = dict(ASSUMED)
-    micro = 1e-6
+    a, micro = ASSUMED, 1e-6
     rows = a["rows on each GPU"]
     moved = 2 * bytes_per_row * rows / (a["bandwidth of a GPU's memory, GB/s"] * 1e9)
     gpu = a["kernels a step on a GPU"] * a["launch of a kernel, us"] * micro
@@ -239,7 +236,10 @@ def ray_actors(counts: list[int], num_steps: int, rounds: int) -> list[dict[str,
         for _ in range(rounds):
             for count, venv in venvs.items():
                 for call in (stepped, chunked):
-                    seconds.setdefault((count, call), []).append(_seconds(call, venv) / num_steps)
+                    began = time.perf_counter()
+                    call(venv)
+                    spent = (time.perf_counter() - began) / num_steps
+                    seconds.setdefault((count, call), []).append(spent)
         medians = {key: statistics.median(each) for key, each in seconds.items()}
         for venv in venvs.values():
             venv.close()
@@ -254,12 +254,6 @@ def ray_actors(counts: list[int], num_steps: int, rounds: int) -> list[dict[str,
 def left(rng: np.random.Generator, obs: Any) -> Any:
     """A policy that costs nothing."""
     return np.zeros(len(obs), int)
-
-
-def _seconds(call: Callable[[Any], None], venv: Any) -> float:
-    began = time.perf_counter()
-    call(venv)
-    return time.perf_counter() - began
 
 
 def show(report: dict[str, Any]) -> None:
@@ -309,16 +303,14 @@ def main() -> None:
         worker(*json.loads(options.worker))
         return
     cost, strong, weak, counts = COST, STRONG, WEAK, (1, 2, 4)
-    rounds, num_steps, actors = options.rounds, options.num_steps, [1, 2, 4]
+    rounds, num_steps = options.rounds, options.num_steps
     if options.tiny:
         cost, strong, weak, counts, rounds, num_steps = [32, 64], 64, 32, (1, 2), 1, 4
-    plan: dict[int, list[tuple[str, int]]] = {
-        devices: list(
-            dict.fromkeys([("step", strong), ("rollout", strong), ("step", weak * devices)])
-        )
-        for devices in counts
-    }
-    plan[1] = list(dict.fromkeys([*(("step", num_envs) for num_envs in cost), *plan[1]]))
+    plan: dict[int, list[tuple[str, int]]] = {}
+    for devices in counts:
+        programs = [("step", num_envs) for num_envs in (cost if devices == 1 else ())]
+        programs += [("step", strong), ("rollout", strong), ("step", weak * devices)]
+        plan[devices] = list(dict.fromkeys(programs))
     records = measured(plan, num_steps, rounds)
     clock = options.clock
     at = {(each["devices"], each["update"], each["num_envs"]): each[clock] for each in records}
@@ -336,7 +328,6 @@ def main() -> None:
     per_row = [at[1, "step", num_envs] / num_envs for num_envs in (low, high)]
     ratios[f"cost of an environment's step, N={high} against N={low}"] = per_row[1] / per_row[0]
     model = fitted(records, clock)
-    reduced = max(each["reductions"] for each in records)
     report = {
         "clock": clock,
         "records": records,
@@ -344,10 +335,12 @@ def main() -> None:
         "model": model,
         "ray": [],
         "assumed": ASSUMED,
-        "predicted": predicted(model, records[0]["bytes"], reduced),
+        "predicted": predicted(
+            model, records[0]["bytes"], max(each["reductions"] for each in records)
+        ),
     }
     if find_spec("ray") is not None and not options.tiny:
-        report["ray"] = ray_actors(actors, 16, rounds)
+        report["ray"] = ray_actors([1, 2, 4], 16, rounds)
     show(report)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))

@@ -41,6 +41,14 @@ def is_traced(x: object) -> bool:
     return jax is not None and isinstance(x, jax.core.Tracer)
 
 
+def is_key(x: Any) -> bool:
+    """Tells whether `x` holds typed keys of JAX's, or is the shape and dtype of such."""
+    jax = sys.modules.get("jax")  # whoever has a typed key has loaded it
+    if jax is None or not isinstance(x, jax.Array | jax.ShapeDtypeStruct):
+        return False
+    return bool(jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
 def backend_namespace(backend: str) -> Namespace:
     """Returns the module that makes the arrays of a `VecSpec.backend`.
 

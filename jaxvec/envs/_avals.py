@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from jaxvec.core._xp import space_tree
+from jaxvec.core._xp import is_key, space_tree
 from jaxvec.typing import PyTree
 
 
@@ -97,7 +97,7 @@ def cast(tree: PyTree, dtypes: PyTree) -> PyTree:
 
     def each(leaf: Any, dtype: Any) -> Any:
         leaf = jnp.asarray(leaf)
-        return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(dtype)
+        return leaf if is_key(leaf) else leaf.astype(dtype)
 
     return jax.tree.map(each, tree, dtypes)
 

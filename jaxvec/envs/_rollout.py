@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxvec.core._arguments import check_count, check_flag
 from jaxvec.core._transform import Timestep, VecSpec
-from jaxvec.core._xp import is_traced
+from jaxvec.core._xp import is_array, is_key, is_traced
 from jaxvec.envs._avals import cast
 from jaxvec.envs._env import BatchedEnv, check_batched
 from jaxvec.envs._progress import Bar, find_tqdm, scan_with_bar
@@ -206,11 +206,10 @@ def _check_function(where: str, name: str, value: object, wanted: str) -> None:
 
 
 def _check_key(where: str, key: Any) -> None:
-    dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if (typed and key.ndim == 0) or (dtype == np.uint32 and key.ndim == 1):  # typed, or raw words
+    raw = is_array(key) and key.dtype == np.uint32 and key.ndim == 1
+    if raw or (is_key(key) and key.ndim == 0):
         return
-    came = repr(key) if dtype is None else f"an array of shape {key.shape} and dtype {dtype}"
+    came = f"an array of shape {key.shape} and dtype {key.dtype}" if is_array(key) else repr(key)
     raise TypeError(f"{where}: key is {came}, but it must be one key, such as jax.random.key(0).")
 
 

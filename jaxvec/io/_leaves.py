@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxvec.core._xp import is_key
 from jaxvec.errors import FileFormatError
 from jaxvec.io._trees import named
 from jaxvec.typing import Array
@@ -21,7 +22,7 @@ def encode(where: str, leaf: Any) -> Leaf:
 
     A dtype is named where NumPy's format has none (bfloat16): its bits are kept as whole numbers.
     """
-    if _is_key(leaf):
+    if is_key(leaf):
         import jax
 
         return np.asarray(jax.random.key_data(leaf)), f"key:{jax.random.key_impl(leaf)}"
@@ -42,7 +43,7 @@ def decode(path: Pathlike, where: str, saved: Leaf, like: Any) -> Any:
     """Returns a saved leaf as what `like` is, after a look that it is one of its kind."""
     array: Any = saved[0]
     kind = saved[1]
-    if _is_key(like):
+    if is_key(like):
         import jax
 
         # The implementation is that of `like`, not one looked up by the name in the file.
@@ -81,14 +82,6 @@ def _on_device(array: Any, like: Any) -> Array:
     if chosen:
         return jax.device_put(array, like.sharding)
     return array if isinstance(array, jax.Array) else jax.numpy.array(array)
-
-
-def _is_key(leaf: Any) -> bool:
-    if not _is_jax(leaf):
-        return False
-    import jax
-
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _is_jax(leaf: Any) -> bool:

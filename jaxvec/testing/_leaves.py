@@ -3,11 +3,10 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxvec.core._arguments import check_count, check_flag
-from jaxvec.core._xp import map_obs
+from jaxvec.core._xp import is_key, map_obs
 from jaxvec.typing import Obs, PyTree
 
 QUICK: Any = {"xla_backend_optimization_level": 0}
@@ -32,8 +31,7 @@ def to_numpy(tree: PyTree) -> Any:
     """Returns the tree with every leaf in NumPy; a typed key becomes its words, uint32 `[..., 2]`."""
 
     def each(leaf: Any) -> Any:
-        typed = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return np.asarray(jax.random.key_data(leaf) if typed else leaf)
+        return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
     return jax.tree.map(each, tree)
 

@@ -94,6 +94,8 @@ class JaxVecEnv(Identity, Fusable, Reachable):
                 "them with 'SameStep'."
             )
         self._placement = placement = placement_of(env, mesh, process_local, output)
+        # Arguments of a compiled call, where it runs. No method of its own: this is done in every step.
+        self._placed = placement.put_rows
         self._env = env = placement.env(env)
         self._wanted_mode = render_mode
         self._pictures = None if render_mode is None else Pictures(env)
@@ -201,10 +203,6 @@ class JaxVecEnv(Identity, Fusable, Reachable):
     def _row_numbers(self) -> Sequence[int]:
         return self._placement.row_numbers(self._env.spec.num_envs)
 
-    def _placed(self, tree: PyTree) -> PyTree:
-        """Returns arguments of a compiled call, with one row for each environment here, where it runs."""
-        return self._placement.put_rows(tree)
-
     def _check_of(self, space: spaces.Space[Any]) -> Check:
         return action_check(space, self.num_envs)
 
@@ -284,9 +282,8 @@ class JaxVecEnv(Identity, Fusable, Reachable):
         self._options = [
             {} if used else each for used, each in zip(mask, self._options, strict=True)
         ]
-        if (
-            self._placement.is_partial
-        ):  # the same call as in the others, which may have rows to reset
+        if self._placement.is_partial:
+            # The same call as in the other processes, which may have rows to reset.
             groups = groups or ((mask, None),)
         return mask, keys, groups
 

@@ -81,24 +81,6 @@ def make_vec_env(
 ) -> "HostVecEnv": ...
 
 
-@overload
-def make_vec_env(
-    env_id: EnvId,
-    n_envs: int = 1,
-    seed: int | None = None,
-    start_index: int = 0,
-    monitor_dir: FilePath | None = None,
-    wrapper_class: Callable[..., Any] | None = None,
-    env_kwargs: Keywords = None,
-    vec_env_cls: None = None,
-    vec_env_kwargs: Keywords = None,
-    monitor_kwargs: Keywords = None,
-    wrapper_kwargs: Keywords = None,
-    *,
-    backend: Backend | None,
-) -> VecEnv: ...
-
-
 def make_vec_env(
     env_id: EnvId,
     n_envs: int = 1,
@@ -247,7 +229,9 @@ def make_atari_env(
             "make_atari_env uses SB3's AtariWrapper, and Stable-Baselines3 is not installed: install "
             "jaxvec[sb3], or pass a wrapper of your own to make_vec_env(wrapper_class=...)."
         ) from error
-    make: Callable[..., Any] = make_vec_env
+    make: Callable[..., Any] = (
+        make_vec_env  # both of the two that no overload takes together are handed on
+    )
     return make(
         env_id,
         n_envs=n_envs,

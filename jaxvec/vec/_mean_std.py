@@ -48,6 +48,7 @@ class RunningMeanStd:
         new.mean, new.var, new.count = other.mean, other.var, other.count
         return new
 
+    # It cannot be assigned, as checkers ask: it follows from what is loaded.
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The object's class: where SB3 is loaded, one that inherits from SB3's too."""

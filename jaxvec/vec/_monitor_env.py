@@ -61,6 +61,7 @@ class Monitor(gym.Wrapper[Any, Any, Any, Any]):
         self.total_steps = 0
         self.current_reset_info: dict[str, Any] = {}
 
+    # It cannot be assigned, as checkers ask: it follows from what is loaded.
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The object's class: where SB3 is loaded, one that inherits from SB3's Monitor too."""

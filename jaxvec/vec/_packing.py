@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxvec.core._xp import is_key
 from jaxvec.typing import Array, PyTree
 from jaxvec.vec._placement import ONE_DEVICE, Placement
 
@@ -60,7 +61,7 @@ class Layout:
         leaves, structure = jax.tree.flatten(avals)
         self.structure: Any = structure
         self.avals = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), avals)
-        impls = [_impl_of(leaf) if _is_keys(leaf) else None for leaf in leaves]
+        impls = [_impl_of(leaf) if is_key(leaf) else None for leaf in leaves]
         words = [
             leaf if impl is None else jax.eval_shape(jax.random.key_data, leaf)
             for leaf, impl in zip(leaves, impls, strict=True)
@@ -269,13 +270,9 @@ class Packed:
 
 def _as_device_has_it(leaf: Array) -> Any:
     """Returns shape and dtype of a leaf on the device: int32 for int64, as long as x64 is not enabled."""
-    if _is_keys(leaf):
+    if is_key(leaf):
         return leaf
     return jax.ShapeDtypeStruct(np.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype))
-
-
-def _is_keys(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _impl_of(keys: Any) -> Any:

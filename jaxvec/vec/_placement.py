@@ -95,7 +95,8 @@ class MeshPlacement(Placement):
     def __init__(self, mesh: Mesh, num_envs: int, process_local: bool) -> None:
         axes = tuple(getattr(mesh, "axis_names", ()))
         self._rows, self._copies = row_shardings("JaxVecEnv", num_envs, mesh, axes)
-        self._mesh, self._num_envs = Mesh(mesh.devices, mesh.axis_names), num_envs
+        self._mesh: Any = self._rows.mesh
+        self._num_envs = num_envs
         own = [each for each in mesh.devices.flat if each.process_index == jax.process_index()]
         if len(own) < mesh.size and not process_local:
             raise ValueError(

@@ -87,6 +87,7 @@ def _register(package: ModuleType) -> None:
 class RegistersItself(_VecEnvOfSB3):
     """Objects whose class is registered with SB3 at the latest when somebody asks what it is."""
 
+    # It cannot be assigned, as checkers ask: it follows from what is loaded.
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The object's class; SB3 knows it from here on."""

@@ -56,10 +56,8 @@ class VecTransform(  # pyright: ignore[reportIncompatibleVariableOverride]
         if below is None:
             self._state = first_state(transform, spec, seed)
         else:
-            self._run, self._packed = (
-                below.extended(self),
-                packed_state(below, transform, spec, seed),
-            )
+            self._run = below.extended(self)
+            self._packed = packed_state(below, transform, spec, seed)
         super().__init__(venv, outside.observation_space, outside.action_space)
 
     @property
